@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tensor/weight.h"
+
+#include <string.h>
+
+static uint16_t load_u16(const uint8_t *at)
+{
+    uint16_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+size_t brim_weight_row_bytes(const struct brim_weight *w)
+{
+    size_t n_in = (size_t)w->n_in;
+    switch (w->kind) {
+    case BRIM_WEIGHT_DENSE: return n_in * brim_dtype_bytes(w->dtype);
+    case BRIM_WEIGHT_AFFINE4: return n_in / 2;
+    case BRIM_WEIGHT_Q4_0: return n_in / 32 * 18;
+    case BRIM_WEIGHT_Q4_1: return n_in / 32 * 20;
+    case BRIM_WEIGHT_Q8_0: return n_in / 32 * 34;
+    }
+    return 0;
+}
+
+const char *brim_weight_kind_name(enum brim_weight_kind kind)
+{
+    static const char *const names[] = {"dense", "affine4", "q4_0", "q4_1", "q8_0"};
+    return names[kind];
+}
+
+void brim_weight_row_f32(const struct brim_weight *w, int64_t row, float *out)
+{
+    size_t file_row = (size_t)brim_weight_file_row(w, row), n_in = (size_t)w->n_in;
+    const uint8_t *at = (const uint8_t *)w->data + file_row * brim_weight_row_bytes(w);
+    switch (w->kind) {
+    case BRIM_WEIGHT_DENSE: brim_dtype_to_f32(w->dtype, at, n_in, out); return;
+    case BRIM_WEIGHT_AFFINE4:
+        for (size_t i = 0; i < n_in; i++) {
+            size_t g = file_row * (n_in / (size_t)w->group) + i / (size_t)w->group;
+            /* little-endian words, least significant nibble first: byte i/2, low nibble when even */
+            int q = at[i / 2] >> (i % 2 * 4) & 15;
+            out[i] = brim_dtype_load(w->dtype, w->scales, g) * (float)q +
+                     brim_dtype_load(w->dtype, w->biases, g);
+        }
+        return;
+    case BRIM_WEIGHT_Q4_0:
+    case BRIM_WEIGHT_Q4_1: {
+        bool has_min = w->kind == BRIM_WEIGHT_Q4_1;
+        size_t head = has_min ? 4 : 2;
+        for (size_t block = 0; block < n_in / 32; block++, at += head + 16) {
+            float d = brim_f32_from_f16(load_u16(at));
+            float m = has_min ? brim_f32_from_f16(load_u16(at + 2)) : -8 * d;
+            for (size_t i = 0; i < 32; i++) {
+                int q = at[head + i % 16] >> (i / 16 * 4) & 15;
+                out[block * 32 + i] = d * (float)q + m;
+            }
+        }
+        return;
+    }
+    case BRIM_WEIGHT_Q8_0:
+        for (size_t block = 0; block < n_in / 32; block++, at += 34) {
+            float d = brim_f32_from_f16(load_u16(at));
+            for (size_t i = 0; i < 32; i++) out[block * 32 + i] = d * (float)(int8_t)at[2 + i];
+        }
+        return;
+    }
+}

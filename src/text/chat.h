@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The fixed chat templates of the supported families, rendered to ids. */
+#ifndef BRIM_TEXT_CHAT_H
+#define BRIM_TEXT_CHAT_H
+
+#include "text/tokenizer.h"
+
+enum brim_chat_family {
+    BRIM_CHAT_SMOLLM2, /* ChatML, a default system message when none is given */
+    BRIM_CHAT_QWEN3,   /* ChatML, thinking on or off, earlier thinking removed from history */
+    BRIM_CHAT_QWEN2,   /* ChatML with Qwen2.5's default system message */
+    BRIM_CHAT_LLAMA3   /* <|start_header_id|> form */
+};
+
+struct brim_chat_message {
+    struct brim_str role; /* "system", "user", "assistant" */
+    struct brim_str content;
+};
+
+struct brim_chat_options {
+    enum brim_chat_family family;
+    bool add_generation_prompt;
+    bool enable_thinking;     /* QWEN3 only; false adds the empty think block of its template */
+    bool parse_user_specials; /* default false: content is encoded without control tokens */
+};
+
+/* Recognise the family from a chat template's text (tokenizer.chat_template of a GGUF, chat_template
+ * of tokenizer_config.json); BRIM_E_UNSUPPORTED when none matches. */
+brim_status brim_chat_detect(const char *chat_template, size_t len, enum brim_chat_family *out,
+                             brim_error *err);
+
+/* Append the ids of the whole conversation. */
+brim_status brim_chat_render(const struct brim_tokenizer *tokenizer,
+                             const struct brim_chat_options *options,
+                             const struct brim_chat_message *messages, size_t n_message,
+                             struct brim_ids *ids, brim_error *err);
+
+#endif
