@@ -4,6 +4,11 @@ add_compile_options(-fno-math-errno -ffp-contract=off)
 set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG -g1")
 set(CMAKE_C_FLAGS_DEBUG "-O1 -g")
 
+# A shared library that lacks a symbol fails here, not in the program that loads it.
+if(NOT BRIM_SANITIZE)
+  string(APPEND CMAKE_SHARED_LINKER_FLAGS " -Wl,--no-undefined")
+endif()
+
 if(BRIM_SANITIZE)
   add_compile_options(-fsanitize=${BRIM_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * brim: load a model, keep a conversation's timeline, produce tokens.
  *
- *   brim_engine   a loaded model: weights, tokenizer, processors. Immutable after opening; any number
- *                 of sessions may share it. Calls that take a const engine are safe from any thread.
+ *   brim_engine   a loaded model: weights, tokenizer, processors. Immutable after opening; any
+ * number of sessions may share it. Calls that take a const engine are safe from any thread.
  *                 Evaluations of different sessions of one engine may come from different threads;
  *                 the engine runs them one after the other.
  *   brim_session  one mutable timeline of tokens with its key/value cache. One thread at a time.
@@ -71,14 +71,14 @@ BRIM_API void brim_engine_info(const brim_engine *engine, brim_model_info *out);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Ids of text[0, len) into ids[0, capacity); *n_ids receives the number needed, also when it exceeds
- * capacity (then BRIM_E_ARGUMENT and ids holds the first `capacity`). parse_special: control tokens
- * written in the text become control tokens; never set it for what a user typed. */
+/* Ids of text[0, len) into ids[0, capacity); *n_ids receives the number needed, also when it
+ * exceeds capacity (then BRIM_E_ARGUMENT and ids holds the first `capacity`). parse_special:
+ * control tokens written in the text become control tokens; never set it for what a user typed. */
 BRIM_API BRIM_MUST_USE brim_status brim_tokenize(const brim_engine *engine, const char *text,
                                                  size_t len, bool parse_special, int32_t *ids,
                                                  size_t capacity, size_t *n_ids, brim_error *err);
-/* The bytes of one token (may be an incomplete UTF-8 sequence); *len receives their number. NULL and
- * 0 for an id that has no text. */
+/* The bytes of one token (may be an incomplete UTF-8 sequence); *len receives their number. NULL
+ * and 0 for an id that has no text. */
 BRIM_API const char *brim_token_bytes(const brim_engine *engine, int32_t id, size_t *len);
 /* Does this id end generation? */
 BRIM_API bool brim_token_is_eos(const brim_engine *engine, int32_t id);
@@ -108,8 +108,8 @@ BRIM_API BRIM_MUST_USE brim_status brim_chat_tokenize(const brim_engine *engine,
 
 typedef struct brim_session_options {
     int64_t n_context;     /* 0: the model's, at most 4096 unless asked for more */
-    int64_t prefill_chunk; /* rows evaluated at once; 0: 512. Any size gives the same text within the
-                              bound of docs/numerics.md */
+    int64_t prefill_chunk; /* rows evaluated at once; 0: 512. Any size gives the same text within
+                              the bound of docs/numerics.md */
     bool kv_f32;           /* keep keys and values in f32 instead of f16 */
 } brim_session_options;
 BRIM_API void brim_session_options_default(brim_session_options *options);
@@ -123,10 +123,11 @@ BRIM_API void brim_session_close(brim_session **session);
 BRIM_API int64_t brim_session_length(const brim_session *session);
 BRIM_API int64_t brim_session_capacity(const brim_session *session);
 
-/* Make the timeline equal to tokens[0, n): the longest common prefix is kept, the rest is dropped and
- * evaluated anew. *n_reused (may be NULL) receives the tokens kept. At least the last token is always
- * evaluated, so logits are those after tokens[n-1]. BRIM_E_CONTEXT when n exceeds the capacity: the
- * session is then unchanged. On any other failure the timeline holds the prefix that succeeded. */
+/* Make the timeline equal to tokens[0, n): the longest common prefix is kept, the rest is dropped
+ * and evaluated anew. *n_reused (may be NULL) receives the tokens kept. At least the last token is
+ * always evaluated, so logits are those after tokens[n-1]. BRIM_E_CONTEXT when n exceeds the
+ * capacity: the session is then unchanged. On any other failure the timeline holds the prefix that
+ * succeeded. */
 BRIM_API BRIM_MUST_USE brim_status brim_session_sync(brim_session *session, const int32_t *tokens,
                                                      int64_t n, int64_t *n_reused, brim_error *err);
 /* Append n tokens. */
@@ -144,8 +145,8 @@ BRIM_API BRIM_MUST_USE brim_status brim_session_rewind(brim_session *session, in
                                                        brim_error *err);
 
 /* Snapshots: tokens, cache and logits, exact to the bit. Into memory: *n_bytes receives the size
- * needed; data may be NULL to ask for it. From memory or file: refused with BRIM_E_FORMAT if made by
- * another model, cache type or version, the session is then unchanged. Files are written beside
+ * needed; data may be NULL to ask for it. From memory or file: refused with BRIM_E_FORMAT if made
+ * by another model, cache type or version, the session is then unchanged. Files are written beside
  * their name and renamed, so an interrupted save leaves the old one. */
 BRIM_API BRIM_MUST_USE brim_status brim_session_snapshot(const brim_session *session, void *data,
                                                          size_t capacity, size_t *n_bytes,
@@ -161,12 +162,12 @@ BRIM_API BRIM_MUST_USE brim_status brim_session_load(brim_session *session, cons
 
 /* Applied in this order: repetition penalty, temperature, top-k, top-p, min-p, draw. */
 typedef struct brim_sampling {
-    float temperature;    /* >= 0; below 1e-5 the largest logit is taken. NaN or negative: error */
-    int32_t top_k;        /* 0 or less: off; more than the vocabulary: clamped */
-    float top_p;          /* in (0, 1]; 0 keeps the best token, above 1: error */
-    float min_p;          /* in [0, 1] */
-    float repeat_penalty; /* > 0; 1: off. Divides positive, multiplies negative logits of tokens in
-                             the last repeat_window tokens */
+    float temperature;     /* >= 0; below 1e-5 the largest logit is taken. NaN or negative: error */
+    int32_t top_k;         /* 0 or less: off; more than the vocabulary: clamped */
+    float top_p;           /* in (0, 1]; 0 keeps the best token, above 1: error */
+    float min_p;           /* in [0, 1] */
+    float repeat_penalty;  /* > 0; 1: off. Divides positive, multiplies negative logits of tokens in
+                              the last repeat_window tokens */
     int32_t repeat_window; /* 0: off; -1: the whole timeline */
     uint64_t seed;
 } brim_sampling;
@@ -209,7 +210,7 @@ BRIM_API void brim_generate_options_default(brim_generate_options *options);
 
 typedef struct brim_generate_result {
     brim_finish finish;
-    int64_t n_generated;  /* tokens, without the end token */
+    int64_t n_generated;    /* tokens, without the end token */
     int64_t first_token_ns; /* from the call to the first token sampled */
     int64_t decode_ns;      /* from the first token to the last */
 } brim_generate_result;

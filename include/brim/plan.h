@@ -36,13 +36,14 @@ BRIM_API brim_split_policy brim_split_policy_course(void);
 BRIM_API brim_split_policy brim_split_policy_device(int64_t n_processor, int64_t block_rows,
                                                     int64_t block_outs, int64_t align);
 
-/* split = min(cap, max(1, target / tiles), n_in / align), then lowered until partitions are equal and
- * aligned. BRIM_E_SHAPE when n_in is not a multiple of align or a dimension is negative; n_row == 0 or
- * n_out == 0 plans no work (split 1, no groups). */
+/* split = min(cap, max(1, target / tiles), n_in / align), then lowered until partitions are equal
+ * and aligned. BRIM_E_SHAPE when n_in is not a multiple of align or a dimension is negative; n_row
+ * == 0 or n_out == 0 plans no work (split 1, no groups). */
 BRIM_API BRIM_MUST_USE brim_status brim_split_plan_make(const brim_split_policy *policy,
                                                         int64_t n_row, int64_t n_in, int64_t n_out,
                                                         brim_split_plan *out, brim_error *err);
-/* One line of JSON without newline; returns the length it has, also when `capacity` is too small. */
+/* One line of JSON without newline; returns the length it has, also when `capacity` is too small.
+ */
 BRIM_API size_t brim_split_plan_print(const brim_split_plan *plan, char *text, size_t capacity);
 
 #ifdef __cplusplus

@@ -45,8 +45,7 @@ struct brim_cpu_info brim_cpu_detect(void)
 {
     unsigned long hwcap = getauxval(AT_HWCAP);
     return (struct brim_cpu_info){
-        .tier = BRIM_CPU_TIER_NEON,
-        .has_dotprod = (hwcap >> 20) & 1, /* HWCAP_ASIMDDP */
+        .tier = BRIM_CPU_TIER_NEON, .has_dotprod = (hwcap >> 20) & 1, /* HWCAP_ASIMDDP */
     };
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Seeded generator for sampling, synthetic checkpoints and tests: PCG32 (XSH-RR 64/32, M. O'Neill,
- * "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms", 2014). The same seed
- * gives the same numbers on every machine. */
+ * "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms", 2014). The same
+ * seed gives the same numbers on every machine. */
 #ifndef BRIM_BASE_RNG_H
 #define BRIM_BASE_RNG_H
 

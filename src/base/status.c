@@ -8,26 +8,46 @@
 const char *brim_status_name(brim_status status)
 {
     switch (status) {
-    case BRIM_OK: return "BRIM_OK";
-    case BRIM_E_ARGUMENT: return "BRIM_E_ARGUMENT";
-    case BRIM_E_NO_MEMORY: return "BRIM_E_NO_MEMORY";
-    case BRIM_E_IO: return "BRIM_E_IO";
-    case BRIM_E_FORMAT: return "BRIM_E_FORMAT";
-    case BRIM_E_UNSUPPORTED: return "BRIM_E_UNSUPPORTED";
-    case BRIM_E_MISSING: return "BRIM_E_MISSING";
-    case BRIM_E_CONTEXT: return "BRIM_E_CONTEXT";
-    case BRIM_E_SHAPE: return "BRIM_E_SHAPE";
-    case BRIM_E_DTYPE: return "BRIM_E_DTYPE";
-    case BRIM_E_STRIDE: return "BRIM_E_STRIDE";
-    case BRIM_E_ALIGNMENT: return "BRIM_E_ALIGNMENT";
-    case BRIM_E_WORKSPACE: return "BRIM_E_WORKSPACE";
-    case BRIM_E_OFFSETS: return "BRIM_E_OFFSETS";
-    case BRIM_E_RANGE: return "BRIM_E_RANGE";
-    case BRIM_E_NOT_FINITE: return "BRIM_E_NOT_FINITE";
-    case BRIM_E_DEVICE: return "BRIM_E_DEVICE";
-    case BRIM_E_DRIVER: return "BRIM_E_DRIVER";
-    case BRIM_E_ARCH: return "BRIM_E_ARCH";
-    case BRIM_E_CANCELLED: return "BRIM_E_CANCELLED";
+    case BRIM_OK:
+        return "BRIM_OK";
+    case BRIM_E_ARGUMENT:
+        return "BRIM_E_ARGUMENT";
+    case BRIM_E_NO_MEMORY:
+        return "BRIM_E_NO_MEMORY";
+    case BRIM_E_IO:
+        return "BRIM_E_IO";
+    case BRIM_E_FORMAT:
+        return "BRIM_E_FORMAT";
+    case BRIM_E_UNSUPPORTED:
+        return "BRIM_E_UNSUPPORTED";
+    case BRIM_E_MISSING:
+        return "BRIM_E_MISSING";
+    case BRIM_E_CONTEXT:
+        return "BRIM_E_CONTEXT";
+    case BRIM_E_SHAPE:
+        return "BRIM_E_SHAPE";
+    case BRIM_E_DTYPE:
+        return "BRIM_E_DTYPE";
+    case BRIM_E_STRIDE:
+        return "BRIM_E_STRIDE";
+    case BRIM_E_ALIGNMENT:
+        return "BRIM_E_ALIGNMENT";
+    case BRIM_E_WORKSPACE:
+        return "BRIM_E_WORKSPACE";
+    case BRIM_E_OFFSETS:
+        return "BRIM_E_OFFSETS";
+    case BRIM_E_RANGE:
+        return "BRIM_E_RANGE";
+    case BRIM_E_NOT_FINITE:
+        return "BRIM_E_NOT_FINITE";
+    case BRIM_E_DEVICE:
+        return "BRIM_E_DEVICE";
+    case BRIM_E_DRIVER:
+        return "BRIM_E_DRIVER";
+    case BRIM_E_ARCH:
+        return "BRIM_E_ARCH";
+    case BRIM_E_CANCELLED:
+        return "BRIM_E_CANCELLED";
     }
     return "BRIM_E_UNKNOWN";
 }

@@ -13,27 +13,27 @@
 
 /* One query head (or a tile of query rows) against the keys and values of its group. */
 struct brim_attention_tile {
-    const float *q;      /* [n_row][q_stride], already rotated; not scaled */
-    int64_t q_stride;    /* elements between rows */
-    int n_row;           /* query rows of this tile */
-    int64_t first_pos;   /* position of row 0: row i sees keys 0..first_pos + i */
+    const float *q;           /* [n_row][q_stride], already rotated; not scaled */
+    int64_t q_stride;         /* elements between rows */
+    int n_row;                /* query rows of this tile */
+    int64_t first_pos;        /* position of row 0: row i sees keys 0..first_pos + i */
     enum brim_dtype kv_dtype; /* F16 or F32 */
-    const void *k;       /* [n_key][head_dim] of kv_dtype, stride kv_stride */
-    const void *v;       /* like k */
-    int64_t kv_stride;   /* elements between positions */
-    int head_dim;        /* multiple of 8, at most 256 */
-    float scale;         /* applied to q k^T, head_dim^-1/2 */
-    float *out;          /* [n_row][out_stride] */
+    const void *k;            /* [n_key][head_dim] of kv_dtype, stride kv_stride */
+    const void *v;            /* like k */
+    int64_t kv_stride;        /* elements between positions */
+    int head_dim;             /* multiple of 8, at most 256 */
+    float scale;              /* applied to q k^T, head_dim^-1/2 */
+    float *out;               /* [n_row][out_stride] */
     int64_t out_stride;
-    float *scratch;      /* brim_attention_scratch_floats(n_row, head_dim) */
+    float *scratch; /* brim_attention_scratch_floats(n_row, head_dim) */
 };
 
 struct brim_cpu_ops {
     enum brim_cpu_tier tier;
 
     /* Panel kernels: see linear.h for the layouts. `x` is [n_row][x_stride] f32; the result of the
-     * 16 rows of the panel goes to y[row * y_stride + lane]. Inputs [in_begin, in_end), multiples of
-     * the group, are summed; y is overwritten. Rows of y beyond n_row are not touched. */
+     * 16 rows of the panel goes to y[row * y_stride + lane]. Inputs [in_begin, in_end), multiples
+     * of the group, are summed; y is overwritten. Rows of y beyond n_row are not touched. */
     void (*w4_panel)(const uint8_t *panel, enum brim_dtype dtype, int group, int64_t in_begin,
                      int64_t in_end, const float *x, int64_t x_stride, int n_row, float *y,
                      int64_t y_stride, float *scratch);

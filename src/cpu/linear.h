@@ -49,7 +49,8 @@ void brim_linear_row_f32(const struct brim_linear *linear, int64_t row, float *o
 /* How activations enter a product. */
 enum brim_activation_mode {
     BRIM_ACTIVATIONS_F32 = 0, /* as they are */
-    BRIM_ACTIVATIONS_INT8 = 1 /* quantized per row and group of 32: own error bound, see docs/numerics.md */
+    BRIM_ACTIVATIONS_INT8 =
+        1 /* quantized per row and group of 32: own error bound, see docs/numerics.md */
 };
 
 /* Scratch bytes brim_linear_run needs for up to n_row rows. */

@@ -27,10 +27,10 @@ struct brim_model_config {
         enum brim_rope_scaling kind;
         double factor;
         double original_context;
-        double low_freq_factor, high_freq_factor;         /* LLAMA3 */
-        double beta_fast, beta_slow, attention_factor;    /* YARN; attention_factor 0: derived */
-        double mscale, mscale_all_dim;                    /* YARN, 0 when absent */
-        bool truncate;                                    /* YARN, default true */
+        double low_freq_factor, high_freq_factor;      /* LLAMA3 */
+        double beta_fast, beta_slow, attention_factor; /* YARN; attention_factor 0: derived */
+        double mscale, mscale_all_dim;                 /* YARN, 0 when absent */
+        bool truncate;                                 /* YARN, default true */
     } rope;
     int32_t eos[BRIM_MAX_EOS]; /* any of them ends generation */
     int n_eos;

@@ -14,11 +14,16 @@ size_t brim_weight_row_bytes(const struct brim_weight *w)
 {
     size_t n_in = (size_t)w->n_in;
     switch (w->kind) {
-    case BRIM_WEIGHT_DENSE: return n_in * brim_dtype_bytes(w->dtype);
-    case BRIM_WEIGHT_AFFINE4: return n_in / 2;
-    case BRIM_WEIGHT_Q4_0: return n_in / 32 * 18;
-    case BRIM_WEIGHT_Q4_1: return n_in / 32 * 20;
-    case BRIM_WEIGHT_Q8_0: return n_in / 32 * 34;
+    case BRIM_WEIGHT_DENSE:
+        return n_in * brim_dtype_bytes(w->dtype);
+    case BRIM_WEIGHT_AFFINE4:
+        return n_in / 2;
+    case BRIM_WEIGHT_Q4_0:
+        return n_in / 32 * 18;
+    case BRIM_WEIGHT_Q4_1:
+        return n_in / 32 * 20;
+    case BRIM_WEIGHT_Q8_0:
+        return n_in / 32 * 34;
     }
     return 0;
 }
@@ -34,11 +39,14 @@ void brim_weight_row_f32(const struct brim_weight *w, int64_t row, float *out)
     size_t file_row = (size_t)brim_weight_file_row(w, row), n_in = (size_t)w->n_in;
     const uint8_t *at = (const uint8_t *)w->data + file_row * brim_weight_row_bytes(w);
     switch (w->kind) {
-    case BRIM_WEIGHT_DENSE: brim_dtype_to_f32(w->dtype, at, n_in, out); return;
+    case BRIM_WEIGHT_DENSE:
+        brim_dtype_to_f32(w->dtype, at, n_in, out);
+        return;
     case BRIM_WEIGHT_AFFINE4:
         for (size_t i = 0; i < n_in; i++) {
             size_t g = file_row * (n_in / (size_t)w->group) + i / (size_t)w->group;
-            /* little-endian words, least significant nibble first: byte i/2, low nibble when even */
+            /* little-endian words, least significant nibble first: byte i/2, low nibble when even
+             */
             int q = at[i / 2] >> (i % 2 * 4) & 15;
             out[i] = brim_dtype_load(w->dtype, w->scales, g) * (float)q +
                      brim_dtype_load(w->dtype, w->biases, g);

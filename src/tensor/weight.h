@@ -14,12 +14,12 @@
 #include "tensor/dtype.h"
 
 enum brim_weight_kind {
-    BRIM_WEIGHT_DENSE = 0,  /* data: dtype elements [n_out][n_in] */
-    BRIM_WEIGHT_AFFINE4 = 1, /* MLX affine 4-bit: data u32 [n_out][n_in/8], value j of a word in bits
-                                4j..4j+3; scales, biases: dtype [n_out][n_in/group] */
-    BRIM_WEIGHT_Q4_0 = 2,   /* GGUF blocks of 32: f16 d, 16 bytes; w = d (q - 8) */
-    BRIM_WEIGHT_Q4_1 = 3,   /* GGUF blocks of 32: f16 d, f16 m, 16 bytes; w = d q + m */
-    BRIM_WEIGHT_Q8_0 = 4    /* GGUF blocks of 32: f16 d, 32 int8; w = d q */
+    BRIM_WEIGHT_DENSE = 0,   /* data: dtype elements [n_out][n_in] */
+    BRIM_WEIGHT_AFFINE4 = 1, /* MLX affine 4-bit: data u32 [n_out][n_in/8], value j of a word in
+                                bits 4j..4j+3; scales, biases: dtype [n_out][n_in/group] */
+    BRIM_WEIGHT_Q4_0 = 2,    /* GGUF blocks of 32: f16 d, 16 bytes; w = d (q - 8) */
+    BRIM_WEIGHT_Q4_1 = 3,    /* GGUF blocks of 32: f16 d, f16 m, 16 bytes; w = d q + m */
+    BRIM_WEIGHT_Q8_0 = 4     /* GGUF blocks of 32: f16 d, 32 int8; w = d q */
 };
 
 struct brim_weight {

@@ -24,8 +24,8 @@ struct brim_chat_options {
     bool parse_user_specials; /* default false: content is encoded without control tokens */
 };
 
-/* Recognise the family from a chat template's text (tokenizer.chat_template of a GGUF, chat_template
- * of tokenizer_config.json); BRIM_E_UNSUPPORTED when none matches. */
+/* Recognise the family from a chat template's text (tokenizer.chat_template of a GGUF,
+ * chat_template of tokenizer_config.json); BRIM_E_UNSUPPORTED when none matches. */
 brim_status brim_chat_detect(const char *chat_template, size_t len, enum brim_chat_family *out,
                              brim_error *err);
 

@@ -50,10 +50,10 @@ struct brim_ids {
 brim_status brim_ids_push(struct brim_ids *ids, int32_t id, brim_error *err);
 void brim_ids_free(struct brim_ids *ids);
 
-/* Append the ids of text[0, len). Invalid UTF-8 is read as U+FFFD, as many as the standard's maximal
- * subparts. With `parse_special` added special tokens inside the text become their ids; without it
- * they are ordinary characters (what a user typed never turns into a control token); added tokens
- * that are not special are always matched. On failure ids->n is what it was. */
+/* Append the ids of text[0, len). Invalid UTF-8 is read as U+FFFD, as many as the standard's
+ * maximal subparts. With `parse_special` added special tokens inside the text become their ids;
+ * without it they are ordinary characters (what a user typed never turns into a control token);
+ * added tokens that are not special are always matched. On failure ids->n is what it was. */
 brim_status brim_tokenizer_encode(const struct brim_tokenizer *tokenizer, const char *text,
                                   size_t len, bool parse_special, struct brim_ids *ids,
                                   brim_error *err);

@@ -105,7 +105,7 @@ static void half_round_trip(void **state)
     assert_int_equal(brim_f16_from_f32(65504.0f), 0x7BFF);
     assert_int_equal(brim_f16_from_f32(65519.9f), 0x7BFF);
     assert_int_equal(brim_f16_from_f32(65520.0f), 0x7C00);
-    assert_int_equal(brim_f16_from_f32(0x1p-25f), 0);      /* tie to even: zero */
+    assert_int_equal(brim_f16_from_f32(0x1p-25f), 0); /* tie to even: zero */
     assert_int_equal(brim_f16_from_f32(0x1.8p-25f), 1);
     assert_int_equal(brim_f16_from_f32(1.0f + 0x1p-11f), 0x3C00); /* tie to even */
     assert_int_equal(brim_f16_from_f32(1.0f + 0x3p-11f), 0x3C02);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One wrapper per instruction: cp.async, bulk copies, streaming loads, ldmatrix and stmatrix. */
+#ifndef BRIM_CUDA_PTX_COPY_CUH
+#define BRIM_CUDA_PTX_COPY_CUH
+
+#include "cuda/ptx/sync.cuh"
+
+/* ---- cp.async: 16 bytes, generic proxy ------------------------------------------------------- */
+
+/* Copies 16 bytes if `valid`, else writes 16 zero bytes. */
+BRIM_DEVICE void cp_async_16(uint32_t dst, const void *src, bool valid)
+{
+    uint32_t n_bytes = valid ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n_bytes)
+                 : "memory");
+}
+
+BRIM_DEVICE void cp_async_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int n_pending> BRIM_DEVICE void cp_async_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(n_pending) : "memory");
+}
+
+/* ---- bulk copies: multiples of 16 bytes, 16-byte aligned, async proxy -------------------------
+ */
+
+BRIM_DEVICE void bulk_load(uint32_t dst, const void *src, uint32_t n_bytes, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(dst),
+                 "l"(src), "r"(n_bytes), "r"(bar)
+                 : "memory");
+}
+
+BRIM_DEVICE void bulk_store(void *dst, uint32_t src, uint32_t n_bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src),
+                 "r"(n_bytes)
+                 : "memory");
+}
+
+BRIM_DEVICE void bulk_commit(void)
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* All bulk stores of this thread are complete and globally performed (not merely read). */
+BRIM_DEVICE void bulk_wait_all(void)
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+/* Their sources have been read and may be reused. */
+BRIM_DEVICE void bulk_wait_read_all(void)
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+/* ---- streaming loads: each byte is used once --------------------------------------------------
+ */
+
+BRIM_DEVICE uint4 ld_stream_v4(const void *ptr)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(ptr));
+    return v;
+}
+
+/* ---- matrix fragments ------------------------------------------------------------------------ */
+
+BRIM_DEVICE void ldmatrix_x4(uint32_t (&r)[4], uint32_t addr)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(addr)
+                 : "memory");
+}
+
+BRIM_DEVICE void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t addr)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(addr)
+                 : "memory");
+}
+
+BRIM_DEVICE void stmatrix_x4_trans(uint32_t addr, const uint32_t (&r)[4])
+{
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(addr),
+        "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+        : "memory");
+}
+
+/* Two floats to bf16x2, `lo` in the low half; round to nearest even. */
+BRIM_DEVICE uint32_t bf16x2_pack(float lo, float hi)
+{
+    uint32_t r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+
+BRIM_DEVICE float bf16_lo(uint32_t pair)
+{
+    return __uint_as_float(pair << 16);
+}
+
+BRIM_DEVICE float bf16_hi(uint32_t pair)
+{
+    return __uint_as_float(pair & 0xFFFF0000u);
+}
+
+#endif

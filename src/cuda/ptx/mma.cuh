@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tensor-core products on the warp (mma.sync). wgmma lives in wgmma.cuh. */
+#ifndef BRIM_CUDA_PTX_MMA_CUH
+#define BRIM_CUDA_PTX_MMA_CUH
+
+#include "cuda/ptx/sync.cuh"
+
+/* d[16][8] += a[16][16] b[16][8]: bf16 operands, f32 accumulators, a row-major, b column-major.
+ * Lane t holds d rows t/4 and t/4 + 8, columns 2 (t%4) and + 1. */
+BRIM_DEVICE void mma_bf16_16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+#endif
