@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How the kernel table is filled: every kernel file exports one function that sets the entries it
+ * implements. brim_cpu_ops_get calls the plain C ones first, then the tiers in rising order. */
+#ifndef BRIM_CPU_CPU_INIT_H
+#define BRIM_CPU_CPU_INIT_H
+
+#include "cpu/cpu_ops.h"
+
+/* src/cpu/ref */
+void brim_cpu_init_w4_c(struct brim_cpu_ops *ops);
+void brim_cpu_init_q8_c(struct brim_cpu_ops *ops);
+void brim_cpu_init_dense_c(struct brim_cpu_ops *ops);
+
+#endif
