@@ -37,7 +37,7 @@ struct brim_tensor_info {
     const char *name;      /* as in the file */
     const char *type_name; /* as the format spells it: "Q4_1", "BF16", "U32" */
     int n_dim;
-    int64_t shape[4]; /* outermost first */
+    int64_t shape[8]; /* outermost first */
     uint64_t n_bytes;
 };
 size_t brim_checkpoint_n_tensor(const struct brim_checkpoint *checkpoint);

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "load/checkpoint_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+const struct brim_tensor_table *brim_checkpoint_table(const struct brim_checkpoint *checkpoint)
+{
+    return &checkpoint->gguf.tensors;
+}
+
+brim_status brim_checkpoint_weight(const struct brim_checkpoint *checkpoint, const char *name,
+                                   struct brim_weight *out, brim_error *err)
+{
+    return brim_gguf_weight(&checkpoint->gguf, &checkpoint->config, checkpoint->path, name, out,
+                            err);
+}
+
+/* Names that are missing, as text for one sentence. */
+struct missing {
+    char names[300];
+    size_t len;
+    int64_t n, n_expected;
+};
+
+static brim_status expect(const struct brim_checkpoint *checkpoint, const char *name,
+                          struct missing *missing, brim_error *err)
+{
+    struct brim_weight weight;
+    brim_error local;
+    missing->n_expected++;
+    brim_status status = brim_checkpoint_weight(checkpoint, name, &weight, &local);
+    if (status == BRIM_OK) return BRIM_OK;
+    if (status != BRIM_E_MISSING) {
+        if (err) *err = local;
+        return status;
+    }
+    missing->n++;
+    if (missing->n <= 4) {
+        int n = snprintf(missing->names + missing->len, sizeof missing->names - missing->len,
+                         "%s%s", missing->n > 1 ? ", " : "", name);
+        if (n > 0 && (size_t)n < sizeof missing->names - missing->len) missing->len += (size_t)n;
+    }
+    return BRIM_OK;
+}
+
+brim_status brim_checkpoint_check_tensors(const struct brim_checkpoint *checkpoint, brim_error *err)
+{
+    static const char *const always[] = {
+        "input_layernorm.weight",  "post_attention_layernorm.weight",
+        "self_attn.q_proj.weight", "self_attn.k_proj.weight",
+        "self_attn.v_proj.weight", "self_attn.o_proj.weight",
+        "mlp.gate_proj.weight",    "mlp.up_proj.weight",
+        "mlp.down_proj.weight"};
+    static const char *const qkv_bias[] = {"self_attn.q_proj.bias", "self_attn.k_proj.bias",
+                                           "self_attn.v_proj.bias"};
+    static const char *const qk_norm[] = {"self_attn.q_norm.weight", "self_attn.k_norm.weight"};
+    const struct brim_model_config *config = &checkpoint->config;
+    const struct {
+        const char *const *names;
+        size_t n;
+        bool wanted;
+    } groups[] = {{always, 9, true},
+                  {qkv_bias, 3, config->qkv_bias},
+                  {qk_norm, 2, config->family == BRIM_FAMILY_QWEN3}};
+
+    struct missing missing = {0};
+    char name[96];
+    BRIM_TRY(expect(checkpoint, "model.embed_tokens.weight", &missing, err));
+    for (int64_t layer = 0; layer < config->n_layer; layer++)
+        for (size_t g = 0; g < 3; g++)
+            for (size_t i = 0; groups[g].wanted && i < groups[g].n; i++) {
+                snprintf(name, sizeof name, "model.layers.%" PRId64 ".%s", layer,
+                         groups[g].names[i]);
+                BRIM_TRY(expect(checkpoint, name, &missing, err));
+            }
+    BRIM_TRY(expect(checkpoint, "model.norm.weight", &missing, err));
+    if (!config->tie_embeddings) BRIM_TRY(expect(checkpoint, "lm_head.weight", &missing, err));
+    BRIM_REQUIRE(err, missing.n == 0, BRIM_E_MISSING,
+                 "%s: %" PRId64 " of %" PRId64
+                 " tensors are missing: %s%s; the download may be incomplete",
+                 checkpoint->path, missing.n, missing.n_expected, missing.names,
+                 missing.n > 4 ? ", ..." : "");
+    return BRIM_OK;
+}
+
+static brim_status open_gguf(struct brim_checkpoint *checkpoint, brim_error *err)
+{
+    checkpoint->shards = brim_calloc(1, sizeof *checkpoint->shards);
+    if (!checkpoint->shards)
+        return brim_fail(err, BRIM_E_NO_MEMORY, "%s: out of memory", checkpoint->path);
+    checkpoint->n_shard = 1;
+    struct brim_map *map = &checkpoint->shards[0].map;
+    BRIM_TRY(brim_map_open(map, checkpoint->path, err));
+    checkpoint->is_gguf = true;
+    BRIM_TRY(brim_gguf_parse(&checkpoint->gguf, map->data, map->n_bytes, checkpoint->path, err));
+    snprintf(checkpoint->format, sizeof checkpoint->format, "gguf v%d", checkpoint->gguf.version);
+    BRIM_TRY(brim_gguf_config(&checkpoint->gguf, checkpoint->path, &checkpoint->config, err));
+    return brim_checkpoint_check_tensors(checkpoint, err);
+}
+
+brim_status brim_checkpoint_open(struct brim_checkpoint **out, const char *path, brim_warn_fn *warn,
+                                 void *warn_ctx, brim_error *err)
+{
+    (void)warn;
+    (void)warn_ctx;
+    *out = NULL;
+    struct brim_checkpoint *checkpoint = brim_calloc(1, sizeof *checkpoint);
+    if (!checkpoint) return brim_fail(err, BRIM_E_NO_MEMORY, "%s: out of memory", path);
+    brim_status status = BRIM_OK;
+    checkpoint->path = brim_strndup(path, strlen(path));
+    if (!checkpoint->path) status = brim_fail(err, BRIM_E_NO_MEMORY, "%s: out of memory", path);
+    if (status == BRIM_OK) status = open_gguf(checkpoint, err);
+    for (size_t i = 0; i < checkpoint->n_shard; i++)
+        checkpoint->file_bytes += checkpoint->shards[i].map.n_bytes;
+    if (status == BRIM_OK)
+        *out = checkpoint;
+    else
+        brim_checkpoint_close(&checkpoint);
+    return status;
+}
+
+void brim_checkpoint_close(struct brim_checkpoint **checkpoint)
+{
+    struct brim_checkpoint *c = *checkpoint;
+    if (!c) return;
+    *checkpoint = NULL;
+    brim_gguf_free(&c->gguf);
+    for (size_t i = 0; i < c->n_shard; i++) {
+        brim_map_close(&c->shards[i].map);
+        brim_free(c->shards[i].path);
+    }
+    brim_free(c->shards);
+    brim_free(c->path);
+    brim_free(c);
+}
+
+const struct brim_model_config *brim_checkpoint_config(const struct brim_checkpoint *checkpoint)
+{
+    return &checkpoint->config;
+}
+
+static bool source_find(void *ctx, const char *name, struct brim_weight *out)
+{
+    return brim_checkpoint_weight(ctx, name, out, NULL) == BRIM_OK;
+}
+
+static void release_span(const struct brim_checkpoint *checkpoint, const void *data, size_t n_bytes)
+{
+    for (size_t i = 0; data && i < checkpoint->n_shard; i++) {
+        const struct brim_map *map = &checkpoint->shards[i].map;
+        uintptr_t at = (uintptr_t)data, begin = (uintptr_t)map->data;
+        if (at >= begin && at - begin < map->n_bytes) {
+            brim_map_release(map, data, n_bytes);
+            return;
+        }
+    }
+}
+
+static void source_release(void *ctx, const struct brim_weight *weight)
+{
+    release_span(ctx, weight->data, weight->data_bytes);
+    if (weight->kind != BRIM_WEIGHT_AFFINE4) return;
+    size_t n_bytes = (size_t)weight->n_out * (size_t)(weight->n_in / weight->group) *
+                     brim_dtype_bytes(weight->dtype);
+    release_span(ctx, weight->scales, n_bytes);
+    release_span(ctx, weight->biases, n_bytes);
+}
+
+struct brim_weight_source brim_checkpoint_source(struct brim_checkpoint *checkpoint)
+{
+    return (struct brim_weight_source){checkpoint, source_find, source_release, checkpoint->path};
+}
+
+size_t brim_checkpoint_n_tensor(const struct brim_checkpoint *checkpoint)
+{
+    return brim_checkpoint_table(checkpoint)->n;
+}
+
+void brim_checkpoint_tensor_info(const struct brim_checkpoint *checkpoint, size_t i,
+                                 struct brim_tensor_info *out)
+{
+    const struct brim_file_tensor *t = &brim_checkpoint_table(checkpoint)->items[i];
+    *out = (struct brim_tensor_info){
+        .name = t->name, .type_name = t->type_name, .n_dim = t->n_dim, .n_bytes = t->n_bytes};
+    memcpy(out->shape, t->shape, sizeof out->shape);
+}
+
+const char *brim_checkpoint_format(const struct brim_checkpoint *checkpoint)
+{
+    return checkpoint->format;
+}
+
+uint64_t brim_checkpoint_file_bytes(const struct brim_checkpoint *checkpoint)
+{
+    return checkpoint->file_bytes;
+}
