@@ -84,6 +84,8 @@ struct brim_cpu_ops {
     void (*q8_unpack)(const struct brim_panel *w, int64_t in_begin, int64_t in_end, float *out);
     void (*dense_unpack)(const struct brim_panel *w, int64_t in_begin, int64_t in_end, float *out);
 
+    /* out[n_k][n_row] = the transpose of x[n_row][n_k], 1..gemm_rows rows. */
+    void (*x_pack)(const float *x, int64_t x_stride, int n_row, int64_t n_k, float *out);
     /* One tile: y[n_row][16 n_panel] (+)= x w^T over n_k inputs, n_panel 1 or 2, 1..gemm_rows rows.
      * w: unpacked panels, the second w_stride floats after the first; x: [n_k][n_row], packed.
      * Every result is summed in the order of the inputs, one fused or plain multiply-add each,
