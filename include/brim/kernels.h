@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Kernels for other engines: raw pointers, strides, caller-owned workspace, opaque stream.
+ *
+ * Every operator is one struct of arguments and calls derived from it: _supported (would it run,
+ * and if not, why), _workspace_bytes, _plan (which schedule) and the call itself. A call never
+ * allocates device memory, never waits for the device, compiles nothing and keeps no global state;
+ * on a refusal no output is touched. Work on CUDA is ordered by the given stream and may be
+ * captured in a graph. */
+#ifndef BRIM_KERNELS_H
+#define BRIM_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Zero is no type on purpose: a forgotten field is refused, never guessed. */
+typedef enum brim_kernel_dtype {
+    BRIM_KERNEL_F32 = 1,
+    BRIM_KERNEL_BF16 = 2,
+    BRIM_KERNEL_F16 = 3
+} brim_kernel_dtype;
+
+typedef enum brim_kernel_device {
+    BRIM_KERNEL_CPU = 1, /* all pointers are host memory; stream is ignored */
+    BRIM_KERNEL_CUDA = 2 /* all data pointers are device memory of the current device */
+} brim_kernel_device;
+
+/* ---- Kimi Delta Attention, prefill ----------------------------------------------------------- */
+
+/* Per sequence and value head, with a state S [K = 128][V = 128], for each token t in order:
+ *     S <- Diag(exp(g_t)) S;   u = beta_t (v_t - S^T k_t);   S <- S + k_t u^T;   o_t = scale S^T
+ * q_t The query/key head of value head hv is hv / (n_value_head / n_head). */
+
+enum { BRIM_KDA_DIM = 128, BRIM_KDA_CHECKPOINT = 64 };
+
+/* What `g` holds. exp(A_log) is 1 where a_log is NULL, dt_bias is 0 where NULL. */
+typedef enum brim_kda_gate {
+    /* log decay = lower_bound * sigmoid(exp(A_log) * (g + dt_bias)) */
+    BRIM_KDA_GATE_LOWER_BOUND = 1,
+    /* log decay = -exp(A_log) * softplus(g + dt_bias): unbounded; lower_bound must be 0 */
+    BRIM_KDA_GATE_SOFTPLUS = 2,
+    /* g is the log decay, at most 0. lower_bound in [-5, 0) is the caller's promise that no value
+     * lies below it; 0 promises nothing. a_log and dt_bias must be NULL. */
+    BRIM_KDA_GATE_GIVEN = 3
+} brim_kda_gate;
+
+/* Any other bit is refused. */
+enum {
+    BRIM_KDA_L2NORM = 1,     /* q and k are divided by sqrt(sum of squares + 1e-6) */
+    BRIM_KDA_BETA_LOGIT = 2, /* beta = sigmoid(input); otherwise the input is beta, of any value */
+    BRIM_KDA_STATE_K_FIRST = 4, /* states are [K][V]; otherwise [V][K] */
+    BRIM_KDA_CHECKED = 8 /* also check values in host memory (CPU): decay <= 0 and in bounds */
+};
+
+/* Elements between neighbours; the innermost stride (within a head) is 1. */
+typedef struct brim_kda_stride {
+    int64_t batch, token, head; /* batch is ignored for packed input */
+} brim_kda_stride;
+
+typedef struct brim_kda_args {
+    brim_kernel_device device;
+    void *stream; /* cudaStream_t, or NULL for the default stream */
+    void *workspace;
+    size_t workspace_bytes;
+    const char *route; /* NULL: chosen from the shape; else a route's name, refused if impossible */
+
+    /* Fixed batch: n_seq sequences of n_tok tokens each, cu_seqlens NULL.
+     * Packed: cu_seqlens[n_seq + 1] non-decreasing offsets from 0 into n_tok rows, in memory of the
+     * device; rows at and after the last offset are written as zero. */
+    int64_t n_seq, n_tok;
+    int64_t max_tok;      /* packed: no sequence is longer than this; ignored otherwise */
+    int64_t n_head;       /* of q and k, at least 1 */
+    int64_t n_value_head; /* of v, g, beta, out: a multiple of n_head */
+    int64_t head_dim;     /* 128 */
+    const void *cu_seqlens;
+    int offset_bytes; /* 4 or 8: int32 or int64 offsets; 0 without cu_seqlens */
+
+    /* q, k: bf16 [.., n_tok, n_head, 128]; v, out: bf16 [.., n_tok, n_value_head, 128]; g like v,
+     * bf16, or F32 with BRIM_KDA_GATE_GIVEN. 16-byte aligned; their strides are multiples of 8
+     * elements (4 for F32), so views of a packed projection are taken as they are. beta: [..,
+     * n_tok, n_value_head], any strides, bf16 or F32. out must not overlap an input. */
+    const void *q, *k, *v, *g, *beta;
+    void *out;
+    brim_kda_stride q_stride, k_stride, v_stride, g_stride, out_stride,
+        beta_stride;             /* beta: 1 value a head */
+    brim_kernel_dtype qkv_dtype; /* BF16 */
+    brim_kernel_dtype g_dtype, beta_dtype;
+
+    brim_kda_gate gate;
+    float lower_bound;    /* no default: in [-5, 0) for the lower-bound gate */
+    const float *a_log;   /* [n_value_head] or NULL */
+    const float *dt_bias; /* [n_value_head][128] or NULL */
+    float scale;          /* finite; brim_kda_args_init sets 128^-1/2 */
+    uint32_t flags;
+
+    /* States: [n][n_value_head][128][128], `state_stride` elements from sequence to sequence (or
+     * slot to slot; at least n_value_head * 16384, a multiple of 8). initial NULL: zero. final
+     * NULL: not written. final == initial is allowed, other overlap is not. */
+    const void *initial_state;
+    void *final_state;
+    brim_kernel_dtype state_dtype; /* F32 or BF16, of initial, final and checkpoints */
+    int64_t state_stride;
+    /* NULL: sequence n uses state n. Else its slot in pools of n_slot states; -1: no state is read
+     * (it starts from zero) or written. Two sequences must not share a slot. */
+    const int32_t *state_index;
+    int64_t n_slot;
+    /* NULL, or per sequence: nonzero starts from zero whatever the initial state holds. */
+    const uint8_t *fresh;
+    /* NULL, or states after every 64 completed tokens of each sequence, contiguous, of state_dtype
+     * and layout: fixed batch [n_seq][n_tok / 64][n_value_head][128][128]; packed [n_tok /
+     * 64][n_value_head] [128][128] where the one after token 64 (j + 1) of sequence n is at
+     * cu_seqlens[n] / 64 + j. */
+    void *checkpoints;
+} brim_kda_args;
+
+/* How a call would run. */
+typedef struct brim_kda_plan {
+    char route[16];               /* "m128", "c4-m128", ..., "cpu-chunk" */
+    char reason[112];             /* why this one */
+    int64_t grid;                 /* thread groups (CUDA) or tasks (CPU) */
+    int cluster, owners, helpers; /* CTAs that work on one task: all, with state, preparing */
+    int instances;                /* preparation groups a task has */
+    int depth;                    /* packets of the ring; 0: packets stay in shared memory */
+    size_t workspace_bytes;
+} brim_kda_plan;
+
+/* Zero everything, then set scale = 128^-1/2, head_dim = 128 and qkv_dtype = BF16. */
+BRIM_API void brim_kda_args_init(brim_kda_args *args);
+/* BRIM_OK if brim_kda_prefill would start, apart from the size of the workspace; else the reason.
+ */
+BRIM_API BRIM_MUST_USE brim_status brim_kda_supported(const brim_kda_args *args, brim_error *err);
+BRIM_API BRIM_MUST_USE brim_status brim_kda_workspace_bytes(const brim_kda_args *args,
+                                                            size_t *n_bytes, brim_error *err);
+BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_make(const brim_kda_args *args,
+                                                      brim_kda_plan *plan, brim_error *err);
+/* The automatic choice from host-known numbers alone, without a device or data. n_processor: SMs.
+ */
+BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_shape(int64_t n_seq, int64_t n_tok_total,
+                                                       int64_t n_value_head, int packed,
+                                                       int64_t n_processor, const char *route,
+                                                       brim_kda_plan *plan, brim_error *err);
+/* One line of JSON without newline; returns its length, also when `capacity` is too small. */
+BRIM_API size_t brim_kda_plan_print(const brim_kda_plan *plan, char *text, size_t capacity);
+/* Prepare a block of workspace, stream-ordered, once per block of memory (not per call). A
+ * workspace serves one call at a time: one per device and stream. Does nothing for n_bytes == 0. */
+BRIM_API BRIM_MUST_USE brim_status brim_kda_workspace_init(brim_kernel_device device,
+                                                           void *workspace, size_t n_bytes,
+                                                           void *stream, brim_error *err);
+/* Enqueue (CUDA) or run (CPU). */
+BRIM_API BRIM_MUST_USE brim_status brim_kda_prefill(const brim_kda_args *args, brim_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Kimi Delta Attention on the CPU: the specification (fp64 token recurrence), the chunked form, and
+ * the chunked form with the GPU's roundings. All take arguments that brim_kda_check has passed,
+ * with data in host memory. The tasks of a call are its (sequence, value head) pairs; they share
+ * nothing, so they may run in any order and on any thread. */
+#ifndef BRIM_CPU_KDA_H
+#define BRIM_CPU_KDA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "brim/kernels.h"
+
+enum { BRIM_KDA_CHUNK = 32, BRIM_KDA_SUB = 16 };
+
+#define BRIM_KDA_LOG2E 1.4426950408889634
+
+/* One sequence of one value head, addresses resolved. Strides in elements between tokens. */
+struct brim_kda_task {
+    const uint16_t *q, *k, *v;
+    const void *g, *beta;
+    uint16_t *out;
+    int64_t q_token, k_token, v_token, g_token, beta_token, out_token;
+    int64_t n_tok;
+    int64_t row0;            /* first row of the sequence in the packed or flattened batch */
+    const void *initial;     /* NULL: zero */
+    void *final;             /* NULL: not written */
+    char *checkpoints;       /* NULL, or where the state after token 64 goes */
+    int64_t checkpoint_step; /* bytes to the next one */
+    float a_scale;           /* exp(A_log) */
+    const float *bias;       /* [128] or NULL */
+};
+
+/* Status of the arguments alone: shapes, types, strides, alignment, ranges; for host data also the
+ * offsets and, in checked mode, the decay's domain. Never reads device memory. */
+brim_status brim_kda_check(const brim_kda_args *args, brim_error *err);
+/* Sequence `seq` in [0, n_seq), head in [0, n_value_head). Host memory only. */
+void brim_kda_task_make(const brim_kda_args *args, int64_t seq, int64_t head,
+                        struct brim_kda_task *task);
+/* The rows behind the last packed offset become zero. */
+void brim_kda_zero_tail(const brim_kda_args *args);
+
+/* Decay exponent (natural log, at most 0) of token t, channel i, in double. */
+double brim_kda_log_decay(const brim_kda_args *args, const struct brim_kda_task *task, int64_t t,
+                          int i);
+/* beta of token t after the sigmoid, in double. */
+double brim_kda_beta(const brim_kda_args *args, const struct brim_kda_task *task, int64_t t);
+/* state[k][v] as float or double from or to one head's state in the caller's dtype and layout. */
+void brim_kda_state_load(const brim_kda_args *args, const void *from, float *state);
+void brim_kda_state_store(const brim_kda_args *args, const float *state, void *to);
+
+/* The specification: fp64 throughout on the bf16 inputs. out64 [n_tok][128] and state64 [K][V]
+ * receive the unrounded results where not NULL, span64 [n_tok][128] scale |q| |state column|, the
+ * size an output could have had (one nearly orthogonal to the state has no relative accuracy); out,
+ * final state and checkpoints are written as usual unless `dry`. */
+brim_status brim_kda_ref_task(const brim_kda_args *args, const struct brim_kda_task *task, bool dry,
+                              double *out64, double *span64, double *state64, brim_error *err);
+
+enum brim_kda_rounding {
+    BRIM_KDA_FP32 = 0, /* fp32 throughout, pairwise decays: any gate */
+    BRIM_KDA_GPU = 1 /* every rounding of the sm_90a kernels: needs a decay bound of at least -5 */
+};
+size_t brim_kda_chunk_scratch_bytes(void);
+/* scratch: brim_kda_chunk_scratch_bytes(), 64-byte aligned. Allocates nothing. */
+void brim_kda_chunk_task(const brim_kda_args *args, const struct brim_kda_task *task,
+                         enum brim_kda_rounding rounding, void *scratch);
+
+/* Whole calls. */
+brim_status brim_kda_ref(const brim_kda_args *args, brim_error *err);
+brim_status brim_kda_cpu(const brim_kda_args *args, enum brim_kda_rounding rounding,
+                         brim_error *err);
+
+#endif

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * KDA on the CPU: the chunked forms against the fp64 token recurrence, and the contract. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#include "check/kda_case.h"
+
+enum { NORM = BRIM_KDA_L2NORM, LOGIT = BRIM_KDA_BETA_LOGIT };
+
+static struct kda_spec plain(int64_t n_tok, enum kda_regime regime)
+{
+    return (struct kda_spec){.n_seq = 1,
+                             .n_tok = n_tok,
+                             .n_head = 1,
+                             .n_value_head = 1,
+                             .regime = regime,
+                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
+                             .lower_bound = -5,
+                             .flags = NORM | LOGIT,
+                             .with_initial = 1,
+                             .seed = 1};
+}
+
+static void run(struct kda_case *c, const struct kda_spec *spec)
+{
+    brim_error err = {0};
+    kda_case_make(c, spec);
+    if (brim_kda_prefill(&c->args, &err) != BRIM_OK) fail_msg("%s", err.text);
+}
+
+static void chunked_forms_meet_the_bars(void **state)
+{
+    (void)state;
+    static const enum kda_regime regimes[] = {
+        KDA_TYPICAL, KDA_WEAK, KDA_SATURATED, KDA_MIXED,        KDA_ALTERNATE, KDA_STEP,
+        KDA_NEVER,   KDA_FULL, KDA_COLLINEAR, KDA_ANTIPARALLEL, KDA_ZEROS};
+    for (size_t i = 0; i < sizeof regimes / sizeof *regimes; i++)
+        for (int gpu = 0; gpu < 2; gpu++) {
+            struct kda_spec spec = plain(regimes[i] == KDA_COLLINEAR ? 320 : 192, regimes[i]);
+            struct kda_case c;
+            run(&c, &spec);
+            if (gpu) assert_int_equal(brim_kda_cpu(&c.args, BRIM_KDA_GPU, NULL), BRIM_OK);
+            struct kda_error e = kda_measure(&c.args, 0, 0);
+            if (!kda_within(&e, regimes[i], spec.n_tok) || (!gpu && e.state > 2e-5))
+                fail_msg("regime %d gpu %d: out %.2e window %.2e state %.2e", (int)regimes[i], gpu,
+                         e.out, e.window, e.state);
+            kda_case_free(&c);
+        }
+}
+
+static void every_length(void **state)
+{
+    (void)state;
+    static const int lengths[] = {1,  2,  15, 16, 17, 31, 32,  33,  47, 48,
+                                  63, 64, 65, 95, 96, 97, 127, 128, 129};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int gpu = 0; gpu < 2; gpu++) {
+            struct kda_spec spec = plain(lengths[i], KDA_TYPICAL);
+            spec.seed = (uint64_t)lengths[i];
+            struct kda_case c;
+            run(&c, &spec);
+            if (gpu) assert_int_equal(brim_kda_cpu(&c.args, BRIM_KDA_GPU, NULL), BRIM_OK);
+            struct kda_error e = kda_measure(&c.args, 0, 0);
+            if (!kda_within(&e, KDA_TYPICAL, lengths[i]))
+                fail_msg("T %d gpu %d: out %.2e window %.2e state %.2e", lengths[i], gpu, e.out,
+                         e.window, e.state);
+            kda_case_free(&c);
+        }
+}
+
+static void gates_bounds_types_and_grouped_heads(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        struct kda_spec spec = plain(70, i % 2 ? KDA_MIXED : KDA_TYPICAL);
+        spec.n_seq = 2, spec.n_head = 2, spec.n_value_head = 4, spec.pad = 8,
+        spec.seed = (uint64_t)i + 50;
+        spec.flags = (i & 1 ? NORM : 0) | (i & 2 ? LOGIT : 0) |
+                     (i & 4 ? BRIM_KDA_STATE_K_FIRST : 0) | BRIM_KDA_CHECKED;
+        spec.f32_beta = i % 3 == 0;
+        if (i < 4) spec.lower_bound = (float[]){-5, -1, -0.01f, -3}[i];
+        if (i >= 4 && i < 8) spec.gate = BRIM_KDA_GATE_SOFTPLUS, spec.lower_bound = 0;
+        if (i >= 8)
+            spec.gate = BRIM_KDA_GATE_GIVEN, spec.f32_decay = i % 2,
+            spec.lower_bound = i < 10 ? -4 : 0;
+        struct kda_case c;
+        run(&c, &spec);
+        for (int n = 0; n < 2; n++)
+            for (int h = 0; h < 4; h++) {
+                struct kda_error e = kda_measure(&c.args, n, h);
+                if (!kda_within(&e, KDA_MIXED, 70) || e.state > 3e-5)
+                    fail_msg("case %d: out %.2e window %.2e state %.2e", i, e.out, e.window,
+                             e.state);
+            }
+        kda_case_free(&c);
+    }
+}
+
+static void steep_softplus_decay_is_exact(void **state)
+{
+    (void)state;
+    struct kda_spec spec =
+        plain(64, KDA_FULL); /* -20 and more per token: every factored scheme overflows */
+    spec.gate = BRIM_KDA_GATE_SOFTPLUS, spec.lower_bound = 0;
+    struct kda_case c;
+    run(&c, &spec);
+    struct kda_error e = kda_measure(&c.args, 0, 0);
+    assert_true(e.finite && e.out < 4e-3 && e.state < 1e-5);
+    kda_case_free(&c);
+}
+
+static void packed_equals_each_alone(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {0, 65, 0, 33, 1, 0};
+    struct kda_spec spec = plain(110, KDA_TYPICAL);
+    spec.n_seq = 6, spec.lengths = lengths, spec.n_value_head = 2, spec.checkpoints = 1,
+    spec.offset_bytes = 4;
+    struct kda_case c;
+    run(&c, &spec);
+    int64_t row = 0;
+    for (int n = 0; n < 6; n++) {
+        brim_kda_args one = c.args;
+        uint16_t out[65 * 256];
+        float *final = kda_alloc(2 * 16384 * 4);
+        one.cu_seqlens = NULL, one.offset_bytes = 0, one.n_seq = 1, one.n_tok = lengths[n],
+        one.checkpoints = NULL;
+        one.q = c.q + row * 128, one.k = c.k + row * 128, one.v = c.v + row * 256;
+        one.g = (uint16_t *)c.g + row * 256, one.beta = (uint16_t *)c.beta + row * 2;
+        one.initial_state = (float *)c.initial + n * 2 * 16384, one.final_state = final,
+        one.out = (void *)(((uintptr_t)out + 15) & ~(uintptr_t)15);
+        uint16_t *aligned = kda_alloc(sizeof out);
+        one.out = aligned;
+        assert_int_equal(brim_kda_prefill(&one, NULL), BRIM_OK);
+        assert_memory_equal(aligned, c.out + row * 256, (size_t)lengths[n] * 512);
+        assert_memory_equal(final, (float *)c.final + n * 2 * 16384, 2 * 16384 * 4);
+        if (lengths[n] == 0) assert_memory_equal(final, one.initial_state, 2 * 16384 * 4);
+        free(final), free(aligned);
+        row += lengths[n];
+    }
+    for (int64_t i = row * 256; i < 110 * 256; i++) assert_int_equal(c.out[i], 0);
+    kda_case_free(&c);
+}
+
+static void checkpoints_equal_shorter_runs(void **state)
+{
+    (void)state;
+    for (int gpu = 0; gpu < 2; gpu++) {
+        struct kda_spec spec = plain(130, KDA_TYPICAL);
+        spec.checkpoints = 1;
+        struct kda_case c, part;
+        run(&c, &spec);
+        if (gpu) assert_int_equal(brim_kda_cpu(&c.args, BRIM_KDA_GPU, NULL), BRIM_OK);
+        for (int n = 1; n <= 2; n++) {
+            kda_case_make(&part, &spec);
+            part.args.n_tok = 64 * n, part.args.checkpoints = NULL;
+            assert_int_equal(brim_kda_cpu(&part.args, gpu ? BRIM_KDA_GPU : BRIM_KDA_FP32, NULL),
+                             BRIM_OK);
+            assert_memory_equal(part.final, (float *)c.checkpoints + (n - 1) * 16384, 65536);
+            kda_case_free(&part);
+        }
+        kda_case_free(&c);
+    }
+}
+
+static void later_tokens_change_nothing_before(void **state)
+{
+    (void)state;
+    for (int t = 1; t < 70; t += 6)
+        for (int gpu = 0; gpu < 2; gpu++) {
+            struct kda_spec spec = plain(70, KDA_TYPICAL);
+            enum brim_kda_rounding mode = gpu ? BRIM_KDA_GPU : BRIM_KDA_FP32;
+            struct kda_case a, b;
+            kda_case_make(&a, &spec), kda_case_make(&b, &spec);
+            for (int i = t * 128; i < 70 * 128; i++) {
+                b.q[i] = 0x4100, b.k[i] ^= 0x8000, b.v[i] = 0x7FC0, ((uint16_t *)b.g)[i] = 0x40A0;
+            }
+            assert_int_equal(brim_kda_cpu(&a.args, mode, NULL), BRIM_OK);
+            assert_int_equal(brim_kda_cpu(&b.args, mode, NULL), BRIM_OK);
+            assert_memory_equal(a.out, b.out, (size_t)t * 256);
+            kda_case_free(&a), kda_case_free(&b);
+        }
+}
+
+static void split_runs_continue(void **state)
+{
+    (void)state;
+    static const int cuts[] = {64, 32, 40, 99};
+    for (int i = 0; i < 4; i++) {
+        struct kda_spec spec = plain(100, KDA_WEAK);
+        struct kda_case whole, part;
+        run(&whole, &spec);
+        kda_case_make(&part, &spec);
+        brim_kda_args tail = part.args;
+        part.args.n_tok = cuts[i];
+        assert_int_equal(brim_kda_prefill(&part.args, NULL), BRIM_OK);
+        tail.n_tok = 100 - cuts[i];
+        tail.initial_state = part.final; /* in place */
+        tail.q = part.q + cuts[i] * 128, tail.k = part.k + cuts[i] * 128,
+        tail.v = part.v + cuts[i] * 128;
+        tail.g = (uint16_t *)part.g + cuts[i] * 128, tail.out = part.out + cuts[i] * 128;
+        tail.beta = (uint16_t *)part.beta + cuts[i];
+        assert_int_equal(brim_kda_prefill(&tail, NULL), BRIM_OK);
+        if (cuts[i] % 32 == 0) {
+            assert_memory_equal(whole.out, part.out, whole.v_bytes);
+            assert_memory_equal(whole.final, part.final, whole.state_bytes);
+        } else {
+            struct kda_error e = kda_measure(&part.args, 0, 0);
+            assert_true(e.finite);
+            for (int j = 0; j < 16384; j++)
+                assert_true(fabsf(((float *)whole.final)[j] - ((float *)part.final)[j]) < 1e-4f);
+        }
+        kda_case_free(&whole), kda_case_free(&part);
+    }
+}
+
+static void pool_slots_and_fresh(void **state)
+{
+    (void)state;
+    struct kda_spec spec = plain(33, KDA_TYPICAL);
+    spec.n_seq = 4;
+    struct kda_case c, zero;
+    kda_case_make(&c, &spec);
+    static const int32_t index[] = {2, -1, 0, 3};
+    static const uint8_t fresh[] = {0, 0, 1, 0};
+    float *pool = kda_alloc(4 * 65536);
+    for (int i = 0; i < 4 * 16384; i++) pool[i] = i / 16384 == 0 ? NAN : 0.25f * (float)(i % 7);
+    c.args.initial_state = c.args.final_state = pool;
+    c.args.state_index = index, c.args.n_slot = 4, c.args.fresh = fresh;
+    assert_int_equal(brim_kda_prefill(&c.args, NULL), BRIM_OK);
+    for (int i = 0; i < 16384; i++)
+        assert_true(pool[16384 + i] == 0.25f * (float)((16384 + i) % 7)); /* unused */
+    kda_case_make(&zero, &spec);
+    zero.args.initial_state = NULL;
+    assert_int_equal(brim_kda_prefill(&zero.args, NULL), BRIM_OK);
+    assert_memory_equal(pool, (float *)zero.final + 2 * 16384,
+                        65536); /* slot 0: sequence 2, fresh */
+    assert_memory_equal(c.out + 33 * 128, zero.out + 33 * 128, 33 * 256); /* -1 starts from zero */
+    c.args.state_index = (const int32_t[]){2, -1, 0, 7};
+    assert_int_equal(brim_kda_prefill(&c.args, NULL), BRIM_E_RANGE);
+    free(pool);
+    kda_case_free(&c), kda_case_free(&zero);
+}
+
+static void layouts_and_state_types_agree(void **state)
+{
+    (void)state;
+    struct kda_spec spec = plain(50, KDA_TYPICAL);
+    struct kda_case a, b;
+    run(&a, &spec);
+    spec.flags |= BRIM_KDA_STATE_K_FIRST;
+    kda_case_make(&b, &spec);
+    for (int k = 0; k < 128; k++)
+        for (int v = 0; v < 128; v++)
+            ((float *)b.initial)[k * 128 + v] = ((float *)a.initial)[v * 128 + k];
+    assert_int_equal(brim_kda_prefill(&b.args, NULL), BRIM_OK);
+    assert_memory_equal(a.out, b.out, a.v_bytes);
+    for (int k = 0; k < 128; k++)
+        for (int v = 0; v < 128; v++)
+            assert_true(((float *)b.final)[k * 128 + v] == ((float *)a.final)[v * 128 + k]);
+    kda_case_free(&b);
+    spec.flags &= ~(uint32_t)BRIM_KDA_STATE_K_FIRST;
+    spec.state_dtype = BRIM_KERNEL_BF16;
+    run(&b, &spec);
+    struct kda_error e = kda_measure(&b.args, 0, 0);
+    assert_true(kda_within(&e, KDA_TYPICAL, 50));
+    kda_case_free(&a), kda_case_free(&b);
+}
+
+static void refusals_are_distinct_and_touch_nothing(void **state)
+{
+    (void)state;
+    struct kda_spec spec = plain(40, KDA_TYPICAL);
+    struct kda_case c;
+    kda_case_make(&c, &spec);
+    brim_error err;
+#define REFUSED(change, code)                                 \
+    do {                                                      \
+        brim_kda_args a = c.args;                             \
+        a.change;                                             \
+        err.text[0] = 0;                                      \
+        assert_int_equal(brim_kda_prefill(&a, &err), code);   \
+        assert_true(err.text[0] != 0);                        \
+        assert_int_equal(brim_kda_supported(&a, NULL), code); \
+    } while (0)
+    REFUSED(head_dim = 64, BRIM_E_SHAPE);
+    REFUSED(n_head = 0, BRIM_E_SHAPE);
+    REFUSED(n_value_head = 3; a.n_head = 2, BRIM_E_SHAPE);
+    REFUSED(qkv_dtype = BRIM_KERNEL_F16, BRIM_E_DTYPE);
+    REFUSED(g_dtype = BRIM_KERNEL_F32, BRIM_E_DTYPE);
+    REFUSED(beta_dtype = 0, BRIM_E_DTYPE);
+    REFUSED(state_dtype = BRIM_KERNEL_F16, BRIM_E_DTYPE);
+    REFUSED(lower_bound = 0, BRIM_E_RANGE);
+    REFUSED(lower_bound = -5.5f, BRIM_E_RANGE);
+    REFUSED(lower_bound = NAN, BRIM_E_RANGE);
+    REFUSED(gate = BRIM_KDA_GATE_SOFTPLUS, BRIM_E_RANGE);
+    REFUSED(gate = 0, BRIM_E_ARGUMENT);
+    REFUSED(flags |= 1 << 9, BRIM_E_ARGUMENT);
+    REFUSED(q = NULL, BRIM_E_ARGUMENT);
+    REFUSED(q = c.q + 1, BRIM_E_ALIGNMENT);
+    REFUSED(v_stride.token = 130, BRIM_E_STRIDE);
+    REFUSED(k_stride.token = 64, BRIM_E_STRIDE);
+    REFUSED(beta_stride.token = -1, BRIM_E_STRIDE);
+    REFUSED(state_stride = 16000, BRIM_E_STRIDE);
+    REFUSED(scale = INFINITY, BRIM_E_RANGE);
+    REFUSED(route = "m128", BRIM_E_UNSUPPORTED);
+    int64_t falling[] = {0, 12, 8, 16};
+    REFUSED(cu_seqlens = falling; a.offset_bytes = 8; a.n_seq = 3; a.n_tok = 16;
+            a.max_tok = 16, BRIM_E_OFFSETS);
+    int64_t beyond[] = {0, 12, 41};
+    REFUSED(cu_seqlens = beyond; a.offset_bytes = 8; a.n_seq = 2; a.max_tok = 40, BRIM_E_OFFSETS);
+    REFUSED(cu_seqlens = beyond; a.offset_bytes = 2, BRIM_E_DTYPE);
+    uint16_t one = brim_bf16_from_f32(1);
+    ((uint16_t *)c.g)[77] = one;
+    REFUSED(gate = BRIM_KDA_GATE_GIVEN; a.a_log = NULL; a.dt_bias = NULL;
+            a.flags |= BRIM_KDA_CHECKED, BRIM_E_RANGE);
+    for (size_t i = 0; i < c.v_bytes / 2; i++) assert_int_equal(c.out[i], 0xFFFF);
+    for (size_t i = 0; i < c.state_bytes; i++) assert_int_equal(((uint8_t *)c.final)[i], 0xFF);
+    kda_case_free(&c);
+}
+
+static void nan_stays_in_its_sequence_and_chunk(void **state)
+{
+    (void)state;
+    for (int gpu = 0; gpu < 2; gpu++) {
+        struct kda_spec spec = plain(100, KDA_TYPICAL);
+        spec.n_seq = 2;
+        struct kda_case clean, c;
+        enum brim_kda_rounding mode = gpu ? BRIM_KDA_GPU : BRIM_KDA_FP32;
+        kda_case_make(&clean, &spec), kda_case_make(&c, &spec);
+        c.k[70 * 128 + 5] = 0x7FC0;
+        assert_int_equal(brim_kda_cpu(&clean.args, mode, NULL), BRIM_OK);
+        assert_int_equal(brim_kda_cpu(&c.args, mode, NULL), BRIM_OK);
+        assert_memory_equal(c.out, clean.out, 64 * 256);
+        assert_memory_equal(c.out + 100 * 128, clean.out + 100 * 128, 100 * 256);
+        kda_case_free(&clean), kda_case_free(&c);
+    }
+}
+
+static void offsets_beyond_31_bits(void **state)
+{
+    (void)state;
+    /* two sequences 2^32 elements apart in a sparse mapping of nothing: strides alone carry the
+     * distance */
+    struct kda_spec spec = plain(3, KDA_TYPICAL);
+    spec.n_seq = 2;
+    struct kda_case c;
+    kda_case_make(&c, &spec);
+    c.args.v_stride.batch = (int64_t)1 << 33;
+    struct brim_kda_task task;
+    brim_kda_task_make(&c.args, 1, 0, &task);
+    assert_true((const char *)task.v - (const char *)c.v == (int64_t)1 << 34);
+    c.args.state_stride = (int64_t)1 << 32;
+    brim_kda_task_make(&c.args, 1, 0, &task);
+    assert_true((char *)task.final - (char *)c.final == (int64_t)1 << 34);
+    kda_case_free(&c);
+}
+
+static void plans_stay_on_m128_where_nothing_is_measured(void **state)
+{
+    (void)state;
+    brim_kda_plan plan;
+    char text[512];
+    assert_int_equal(brim_kda_plan_shape(1, 4096, 1, 0, 78, NULL, &plan, NULL), BRIM_OK);
+    assert_string_equal(plan.route, "m128");
+    assert_int_equal(plan.grid, 1);
+    assert_true(brim_kda_plan_print(&plan, text, sizeof text) < sizeof text);
+    assert_non_null(strstr(text, "\"route\":\"m128\""));
+    assert_int_equal(brim_kda_plan_shape(1, 4096, 1, 0, 132, "m7", &plan, NULL),
+                     BRIM_E_UNSUPPORTED);
+    assert_int_equal(brim_kda_plan_shape(-1, 4096, 1, 0, 132, NULL, &plan, NULL), BRIM_E_SHAPE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunked_forms_meet_the_bars),
+        cmocka_unit_test(every_length),
+        cmocka_unit_test(gates_bounds_types_and_grouped_heads),
+        cmocka_unit_test(steep_softplus_decay_is_exact),
+        cmocka_unit_test(packed_equals_each_alone),
+        cmocka_unit_test(checkpoints_equal_shorter_runs),
+        cmocka_unit_test(later_tokens_change_nothing_before),
+        cmocka_unit_test(split_runs_continue),
+        cmocka_unit_test(pool_slots_and_fresh),
+        cmocka_unit_test(layouts_and_state_types_agree),
+        cmocka_unit_test(refusals_are_distinct_and_touch_nothing),
+        cmocka_unit_test(nan_stays_in_its_sequence_and_chunk),
+        cmocka_unit_test(offsets_beyond_31_bits),
+        cmocka_unit_test(plans_stay_on_m128_where_nothing_is_measured),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
