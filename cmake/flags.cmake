@@ -20,3 +20,7 @@ function(brim_warnings target)
     -Wmissing-prototypes -Wpointer-arith -Wvla -Wundef
     $<$<BOOL:${BRIM_WERROR}>:-Werror>)
 endfunction()
+
+if(BRIM_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

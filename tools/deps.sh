@@ -40,6 +40,7 @@ package_present() {
     libclang-rt-dev) has_clang_runtime ;;
     gcc-aarch64-linux-gnu) has_command aarch64-linux-gnu-gcc ;;
     libc6-dev-arm64-cross) [ -e /usr/aarch64-linux-gnu/include/stdio.h ] ;;
+    shellcheck) has_command shellcheck ;;
     qemu-user) has_command qemu-aarch64 && has_command qemu-x86_64 ;;
     *) dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed' ;;
     esac

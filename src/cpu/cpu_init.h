@@ -10,5 +10,7 @@
 void brim_cpu_init_w4_c(struct brim_cpu_ops *ops);
 void brim_cpu_init_q8_c(struct brim_cpu_ops *ops);
 void brim_cpu_init_dense_c(struct brim_cpu_ops *ops);
+void brim_cpu_init_elem_c(struct brim_cpu_ops *ops);
+void brim_cpu_init_attn_c(struct brim_cpu_ops *ops);
 
 #endif

@@ -16,6 +16,8 @@ static void init_c(struct brim_cpu_ops *ops)
     brim_cpu_init_w4_c(ops);
     brim_cpu_init_q8_c(ops);
     brim_cpu_init_dense_c(ops);
+    brim_cpu_init_elem_c(ops);
+    brim_cpu_init_attn_c(ops);
 }
 
 static void build_tables(void)

@@ -12,21 +12,37 @@
 #include "base/cpu.h"
 #include "tensor/dtype.h"
 
-/* One query head (or a tile of query rows) against the keys and values of its group. */
+/* Positions are cut at fixed places: every BRIM_ATTENTION_BLOCK keys the online softmax takes a step,
+ * every BRIM_ATTENTION_SEGMENT keys it starts anew and the segments' results are merged in order. A
+ * query's result depends on its own q and the keys it sees alone, never on tile, chunk or thread. */
+enum {
+    BRIM_ATTENTION_BLOCK = 64,
+    BRIM_ATTENTION_SEGMENT = 256,
+    BRIM_ATTENTION_MAX_DIM = 256
+};
+
+/* Queries of some consecutive tokens, those heads that share one key/value head. Row t * n_head + h
+ * is head h of token t, at position first_pos + t, and sees the keys 0..first_pos + t.
+ * Keys lie in panels of 16 positions, [n_panel][head_dim][16], so that 16 scores are one vector; a
+ * block is four panels in a row. Values lie row by row. Whole blocks are readable; what lies beyond
+ * a row's own position never reaches its result. */
 struct brim_attention_tile {
-    const float *q;           /* [n_row][q_stride], already rotated; not scaled */
-    int64_t q_stride;         /* elements between rows */
-    int n_row;                /* query rows of this tile */
-    int64_t first_pos;        /* position of row 0: row i sees keys 0..first_pos + i */
+    const float *q;   /* [n_tok][q_stride], n_head x head_dim values each, rotated, not scaled */
+    int64_t q_stride; /* elements between tokens */
+    int n_tok, n_head;
+    int64_t first_pos;
     enum brim_dtype kv_dtype; /* F16 or F32 */
-    const void *k;            /* [n_key][head_dim] of kv_dtype, stride kv_stride */
-    const void *v;            /* like k */
-    int64_t kv_stride;        /* elements between positions */
-    int head_dim;             /* multiple of 8, at most 256 */
-    float scale;              /* applied to q k^T, head_dim^-1/2 */
-    float *out;               /* [n_row][out_stride] */
+    const void *k;            /* panels of this key head, 64-byte aligned */
+    const void *v;            /* [n_pos][head_dim], 64-byte aligned */
+    int head_dim;             /* multiple of 8, at most BRIM_ATTENTION_MAX_DIM */
+    float scale;              /* q is multiplied by it: head_dim^-1/2 */
+    float *out;               /* [n_tok][out_stride], n_head x head_dim values each */
     int64_t out_stride;
-    float *scratch; /* brim_attention_scratch_floats(n_row, head_dim) */
+    /* Not NULL: compute segment `segment` alone and leave its state here for attention_merge,
+     * brim_attention_partial_floats; out is not touched. */
+    float *partial;
+    int64_t segment;
+    float *scratch; /* brim_attention_scratch_floats(n_tok * n_head, head_dim), 64-byte aligned */
 };
 
 /* A panel of 16 output rows as linear.h lays it out. */
@@ -68,6 +84,8 @@ struct brim_cpu_ops {
     void (*q8_unpack)(const struct brim_panel *w, int64_t in_begin, int64_t in_end, float *out);
     void (*dense_unpack)(const struct brim_panel *w, int64_t in_begin, int64_t in_end, float *out);
 
+    /* out[n_k][n_row] = the transpose of x[n_row][n_k], 1..gemm_rows rows. */
+    void (*x_pack)(const float *x, int64_t x_stride, int n_row, int64_t n_k, float *out);
     /* One tile: y[n_row][16 n_panel] (+)= x w^T over n_k inputs, n_panel 1 or 2, 1..gemm_rows rows.
      * w: unpacked panels, the second w_stride floats after the first; x: [n_k][n_row], packed.
      * Every result is summed in the order of the inputs, one fused or plain multiply-add each,
@@ -95,13 +113,22 @@ struct brim_cpu_ops {
     /* x += y over n values. */
     void (*add)(float *x, const float *y, int64_t n);
     void (*f16_from_f32)(const float *x, int64_t n, uint16_t *out);
-    /* softmax in place over n values, largest subtracted first. */
+    /* softmax in place over n values, largest subtracted first. NaN or +inf among them: all NaN. */
     void (*softmax)(float *x, int64_t n);
-    /* Causal softmax(q k^T scale) v for one tile, online: never n_row x n_key scores. */
+    /* out[i] = e^x[i], see exp_poly.h; out may be x. */
+    void (*exp)(const float *x, int64_t n, float *out);
+
+    /* Causal softmax(q k^T scale) v for one tile, online: never more than BLOCK scores per row.
+     * A score of NaN or +inf makes that row NaN, no other; -inf takes no part. */
     void (*attention)(const struct brim_attention_tile *tile);
+    /* out of a tile from the states of its segments 0..n_segment - 1, partial_floats apart at
+     * tile->partial. */
+    void (*attention_merge)(const struct brim_attention_tile *tile, int64_t n_segment);
 };
 
+/* Floats of scratch and of one segment's state for n_row query rows. */
 size_t brim_attention_scratch_floats(int n_row, int head_dim);
+size_t brim_attention_partial_floats(int n_row, int head_dim);
 
 /* The table of `tier` (which must be one brim_cpu_tier_ok allows); constant storage. */
 const struct brim_cpu_ops *brim_cpu_ops_get(enum brim_cpu_tier tier,

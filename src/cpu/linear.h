@@ -136,4 +136,12 @@ static inline struct brim_x8_out brim_x8_out_at(uint8_t *tile, int n_row, int64_
     return (struct brim_x8_out){(int8_t *)at, scale, scale + n_row};
 }
 
+static inline struct brim_panel brim_linear_panel(const struct brim_linear *linear, int64_t index)
+{
+    return (struct brim_panel){.data = linear->panels + (size_t)index * linear->panel_bytes,
+                               .dtype = linear->dtype,
+                               .group = linear->group,
+                               .n_in = linear->n_in};
+}
+
 #endif

@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tensor/rope.h"
 
 enum brim_model_family { BRIM_FAMILY_LLAMA, BRIM_FAMILY_QWEN2, BRIM_FAMILY_QWEN3 };
-enum brim_rope_scaling { BRIM_ROPE_NONE, BRIM_ROPE_LINEAR, BRIM_ROPE_LLAMA3, BRIM_ROPE_YARN };
 enum { BRIM_MAX_EOS = 16 };
 
 struct brim_model_config {
@@ -23,15 +23,7 @@ struct brim_model_config {
     double rope_theta;
     bool tie_embeddings;
     bool qkv_bias; /* Qwen2 */
-    struct {
-        enum brim_rope_scaling kind;
-        double factor;
-        double original_context;
-        double low_freq_factor, high_freq_factor;      /* LLAMA3 */
-        double beta_fast, beta_slow, attention_factor; /* YARN; attention_factor 0: derived */
-        double mscale, mscale_all_dim;                 /* YARN, 0 when absent */
-        bool truncate;                                 /* YARN, default true */
-    } rope;
+    struct brim_rope_config rope;
     int32_t eos[BRIM_MAX_EOS]; /* any of them ends generation */
     int n_eos;
     int32_t bos;  /* -1: none */

@@ -22,6 +22,10 @@ struct brim_chat_options {
     bool add_generation_prompt;
     bool enable_thinking;     /* QWEN3 only; false adds the empty think block of its template */
     bool parse_user_specials; /* default false: content is encoded without control tokens */
+    bool stable_history;      /* QWEN3 with thinking off only; default false: as its template. True
+                                 keeps the empty think block before earlier answers too, so that
+                                 each turn's ids start with those of the turn before and a cache
+                                 stays valid */
 };
 
 /* Recognise the family from a chat template's text (tokenizer.chat_template of a GGUF,
@@ -29,7 +33,10 @@ struct brim_chat_options {
 brim_status brim_chat_detect(const char *chat_template, size_t len, enum brim_chat_family *out,
                              brim_error *err);
 
-/* Append the ids of the whole conversation. */
+/* Append the ids of the whole conversation, as the family's template renders it (without tools). A
+ * role other than the three is BRIM_E_ARGUMENT, a control token the vocabulary lacks
+ * BRIM_E_MISSING. Added tokens that are not control tokens (Qwen3's <think>) are matched in content
+ * as everywhere. On failure ids->n is what it was. */
 brim_status brim_chat_render(const struct brim_tokenizer *tokenizer,
                              const struct brim_chat_options *options,
                              const struct brim_chat_message *messages, size_t n_message,

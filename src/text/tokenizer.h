@@ -68,10 +68,12 @@ struct brim_utf8_stream {
     uint8_t held[4];
     int n_held;
 };
-/* Feed bytes; writes at most len + 12 bytes of valid UTF-8 to out, returns how many. */
+/* Feed bytes; writes at most BRIM_UTF8_STREAM_ROOM(len) bytes of valid UTF-8 to out, returns how
+ * many: a byte that cannot be UTF-8 becomes the three of U+FFFD. */
+#define BRIM_UTF8_STREAM_ROOM(len) (3 * ((size_t)(len) + 1))
 size_t brim_utf8_stream_feed(struct brim_utf8_stream *stream, const char *bytes, size_t len,
                              char *out);
-/* End of text: at most 12 bytes. */
+/* End of text: at most 3 bytes. */
 size_t brim_utf8_stream_flush(struct brim_utf8_stream *stream, char *out);
 
 #endif

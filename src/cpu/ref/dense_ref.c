@@ -31,6 +31,12 @@ static void dense_unpack_c(const struct brim_panel *w, int64_t in_begin, int64_t
                       out);
 }
 
+static void x_pack_c(const float *x, int64_t x_stride, int n_row, int64_t n_k, float *out)
+{
+    for (int64_t k = 0; k < n_k; k++)
+        for (int row = 0; row < n_row; row++) out[k * n_row + row] = x[row * x_stride + k];
+}
+
 static void gemm_c(const float *w, int64_t w_stride, int n_panel, int64_t n_k, const float *x,
                    int n_row, float *y, int64_t y_stride, int accumulate)
 {
@@ -53,6 +59,7 @@ void brim_cpu_init_dense_c(struct brim_cpu_ops *ops)
 {
     ops->dense_matvec = dense_matvec_c;
     ops->dense_unpack = dense_unpack_c;
+    ops->x_pack = x_pack_c;
     ops->gemm = gemm_c;
     ops->gemm_rows = 4;
 }

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Token texts and their index; the byte alphabet. */
+#include "text/vocab.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+brim_status brim_vocab_init(struct brim_vocab *vocab, size_t n_token, size_t text_bytes,
+                            brim_error *err)
+{
+    uint64_t n_slot = 16;
+    while (n_slot < (uint64_t)n_token * 2) n_slot *= 2;
+    vocab->tokens = brim_calloc(n_token ? n_token : 1, sizeof *vocab->tokens);
+    vocab->slots = brim_alloc(n_slot * sizeof *vocab->slots);
+    vocab->text = brim_alloc(text_bytes);
+    BRIM_REQUIRE(err, vocab->tokens && vocab->slots && vocab->text, BRIM_E_NO_MEMORY,
+                 "no memory for a vocabulary of %zu tokens", n_token);
+    memset(vocab->slots, 0xFF, n_slot * sizeof *vocab->slots);
+    vocab->mask = n_slot - 1;
+    vocab->n_token = (int32_t)n_token;
+    vocab->text_capacity = text_bytes;
+    return BRIM_OK;
+}
+
+void brim_vocab_free(struct brim_vocab *vocab)
+{
+    brim_free(vocab->tokens);
+    brim_free(vocab->slots);
+    brim_free(vocab->text);
+    *vocab = (struct brim_vocab){0};
+}
+
+brim_status brim_vocab_set(struct brim_vocab *vocab, int32_t id, const char *text, size_t len,
+                           enum brim_token_kind kind, brim_error *err)
+{
+    if (len > vocab->text_capacity - vocab->n_text) {
+        BRIM_REQUIRE(err, len < UINT32_MAX / 4 && vocab->n_text < UINT32_MAX / 4,
+                     BRIM_E_UNSUPPORTED, "a vocabulary with more than 1 GiB of text");
+        size_t capacity = (vocab->n_text + len) * 2;
+        char *grown = brim_realloc(vocab->text, vocab->n_text, capacity);
+        BRIM_REQUIRE(err, grown, BRIM_E_NO_MEMORY, "no memory for a vocabulary");
+        vocab->text = grown;
+        vocab->text_capacity = capacity;
+    }
+    memcpy(vocab->text + vocab->n_text, text, len);
+    vocab->tokens[id] = (struct brim_token){(uint32_t)vocab->n_text, (uint32_t)len, (uint8_t)kind};
+    vocab->n_text += len;
+    return BRIM_OK;
+}
+
+static uint64_t hash_of(const char *bytes, size_t len)
+{
+    uint64_t hash = len * 0x9E3779B97F4A7C15u, word;
+    for (; len >= 8; bytes += 8, len -= 8) {
+        memcpy(&word, bytes, 8);
+        hash = (hash ^ word) * 0xBF58476D1CE4E5B9u;
+        hash ^= hash >> 29;
+    }
+    word = 0;
+    memcpy(&word, bytes, len);
+    hash = (hash ^ word) * 0x94D049BB133111EBu;
+    return hash ^ hash >> 32;
+}
+
+/* The slot that holds these bytes, or the empty one where they would go. */
+static int32_t *slot_of(const struct brim_vocab *vocab, const char *bytes, size_t len)
+{
+    for (uint64_t at = hash_of(bytes, len) & vocab->mask;; at = (at + 1) & vocab->mask) {
+        int32_t id = vocab->slots[at];
+        if (id < 0) return &vocab->slots[at];
+        const struct brim_token *token = &vocab->tokens[id];
+        if (token->len == len && !memcmp(vocab->text + token->at, bytes, len))
+            return &vocab->slots[at];
+    }
+}
+
+int32_t brim_vocab_index(struct brim_vocab *vocab, int32_t id)
+{
+    const struct brim_token *token = &vocab->tokens[id];
+    int32_t *slot = slot_of(vocab, vocab->text + token->at, token->len);
+    int32_t before = *slot;
+    if (before < 0) *slot = id;
+    return before;
+}
+
+int32_t brim_vocab_find(const struct brim_vocab *vocab, const char *bytes, size_t len)
+{
+    return *slot_of(vocab, bytes, len);
+}
+
+struct brim_str brim_vocab_text(const struct brim_vocab *vocab, int32_t id)
+{
+    if (id < 0 || id >= vocab->n_token || vocab->tokens[id].kind == BRIM_TOKEN_NONE)
+        return (struct brim_str){"", 0};
+    return (struct brim_str){vocab->text + vocab->tokens[id].at, vocab->tokens[id].len};
+}
+
+/* GPT-2 writes each byte as a printable character: bytes 21-7E, A1-AC and AE-FF stand for
+ * themselves, the other 68 follow in order from U+0100. */
+static int byte_of(unsigned c)
+{
+    if ((c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xFF && c != 0xAD)) return (int)c;
+    if (c < 0x100 || c > 0x143) return -1;
+    c -= 0x100;
+    if (c <= 0x20) return (int)c;
+    if (c == 0x43) return 0xAD;
+    return (int)(c - 0x21 + 0x7F); /* 7F to A0 */
+}
+
+bool brim_alphabet_decode(const char *text, size_t len, char *out, size_t *out_len)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        unsigned c = s[i];
+        if (c >= 0x80) { /* all of the alphabet beyond ASCII is two bytes long */
+            if (c < 0xC2 || c > 0xC5 || i + 1 == len || (s[i + 1] & 0xC0) != 0x80) return false;
+            c = (c & 0x1F) << 6 | (s[++i] & 0x3F);
+        }
+        int byte = byte_of(c);
+        if (byte < 0) return false;
+        out[n++] = (char)byte;
+    }
+    *out_len = n;
+    return true;
+}

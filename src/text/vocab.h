@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The tokens of a vocabulary: their bytes by id, and ids by bytes. Normal tokens are stored decoded
+ * from GPT-2's byte-to-character alphabet. Immutable once built. */
+#ifndef BRIM_TEXT_VOCAB_H
+#define BRIM_TEXT_VOCAB_H
+
+#include "text/tokenizer.h"
+
+enum { BRIM_VOCAB_MAX = 1 << 22 }; /* ids: far above any model, small enough to allocate */
+
+enum brim_token_kind {
+    BRIM_TOKEN_NONE = 0,    /* padding row: no text */
+    BRIM_TOKEN_WORD = 1,    /* bytes BPE may produce */
+    BRIM_TOKEN_RAW = 2,     /* text outside the byte alphabet: only decoded */
+    BRIM_TOKEN_ADDED = 3,   /* matched before BPE */
+    BRIM_TOKEN_SPECIAL = 4, /* added, and a control token */
+};
+
+struct brim_token {
+    uint32_t at, len; /* in vocab->text */
+    uint8_t kind;
+};
+
+struct brim_vocab {
+    struct brim_token *tokens; /* [n_token] */
+    int32_t n_token;
+    char *text;
+    size_t n_text, text_capacity;
+    int32_t *slots; /* open addressing over words, at most half full; -1: empty */
+    uint64_t mask;
+};
+
+brim_status brim_vocab_init(struct brim_vocab *vocab, size_t n_token, size_t text_bytes,
+                            brim_error *err);
+void brim_vocab_free(struct brim_vocab *vocab);
+
+/* Give id (in range, of kind NONE so far) its text, copied. */
+brim_status brim_vocab_set(struct brim_vocab *vocab, int32_t id, const char *text, size_t len,
+                           enum brim_token_kind kind, brim_error *err);
+/* Enter a token whose text is set into the index; the id already there for the same bytes, or -1
+ * when there was none and this one is now. */
+int32_t brim_vocab_index(struct brim_vocab *vocab, int32_t id);
+/* Id of the indexed token with exactly these bytes, or -1. */
+int32_t brim_vocab_find(const struct brim_vocab *vocab, const char *bytes, size_t len);
+struct brim_str brim_vocab_text(const struct brim_vocab *vocab, int32_t id);
+
+/* Decode text in GPT-2's alphabet to bytes; out has room for len. False when a character is not in
+ * the alphabet or the text is not UTF-8. */
+bool brim_alphabet_decode(const char *text, size_t len, char *out, size_t *out_len);
+
+#endif
