@@ -1,20 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
 #include "load/checkpoint_impl.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 
+void brim_checkpoint_warn(const struct brim_checkpoint *checkpoint, const char *fmt, ...)
+{
+    if (!checkpoint->warn) return;
+    char text[508];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    checkpoint->warn(checkpoint->warn_ctx, text);
+}
+
 const struct brim_tensor_table *brim_checkpoint_table(const struct brim_checkpoint *checkpoint)
 {
-    return &checkpoint->gguf.tensors;
+    return checkpoint->is_gguf ? &checkpoint->gguf.tensors : &checkpoint->table;
 }
 
 brim_status brim_checkpoint_weight(const struct brim_checkpoint *checkpoint, const char *name,
                                    struct brim_weight *out, brim_error *err)
 {
+    if (!checkpoint->is_gguf) return brim_hf_weight(checkpoint, name, out, err);
     return brim_gguf_weight(&checkpoint->gguf, &checkpoint->config, checkpoint->path, name, out,
                             err);
 }
@@ -96,6 +112,10 @@ static brim_status open_gguf(struct brim_checkpoint *checkpoint, brim_error *err
     struct brim_map *map = &checkpoint->shards[0].map;
     BRIM_TRY(brim_map_open(map, checkpoint->path, err));
     checkpoint->is_gguf = true;
+    size_t len = strlen(checkpoint->path);
+    BRIM_REQUIRE(
+        err, len < 12 || strcmp(checkpoint->path + len - 12, ".safetensors") != 0, BRIM_E_ARGUMENT,
+        "%s: give the directory that holds this file and config.json instead", checkpoint->path);
     BRIM_TRY(brim_gguf_parse(&checkpoint->gguf, map->data, map->n_bytes, checkpoint->path, err));
     snprintf(checkpoint->format, sizeof checkpoint->format, "gguf v%d", checkpoint->gguf.version);
     BRIM_TRY(brim_gguf_config(&checkpoint->gguf, checkpoint->path, &checkpoint->config, err));
@@ -105,15 +125,20 @@ static brim_status open_gguf(struct brim_checkpoint *checkpoint, brim_error *err
 brim_status brim_checkpoint_open(struct brim_checkpoint **out, const char *path, brim_warn_fn *warn,
                                  void *warn_ctx, brim_error *err)
 {
-    (void)warn;
-    (void)warn_ctx;
     *out = NULL;
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return brim_fail(err, errno == ENOENT ? BRIM_E_MISSING : BRIM_E_IO, "%s: cannot open: %s",
+                         path, strerror(errno));
     struct brim_checkpoint *checkpoint = brim_calloc(1, sizeof *checkpoint);
     if (!checkpoint) return brim_fail(err, BRIM_E_NO_MEMORY, "%s: out of memory", path);
     brim_status status = BRIM_OK;
     checkpoint->path = brim_strndup(path, strlen(path));
     if (!checkpoint->path) status = brim_fail(err, BRIM_E_NO_MEMORY, "%s: out of memory", path);
-    if (status == BRIM_OK) status = open_gguf(checkpoint, err);
+    checkpoint->warn = warn;
+    checkpoint->warn_ctx = warn_ctx;
+    if (status == BRIM_OK)
+        status = S_ISDIR(st.st_mode) ? brim_hf_open(checkpoint, err) : open_gguf(checkpoint, err);
     for (size_t i = 0; i < checkpoint->n_shard; i++)
         checkpoint->file_bytes += checkpoint->shards[i].map.n_bytes;
     if (status == BRIM_OK)
@@ -129,6 +154,9 @@ void brim_checkpoint_close(struct brim_checkpoint **checkpoint)
     if (!c) return;
     *checkpoint = NULL;
     brim_gguf_free(&c->gguf);
+    brim_table_free(&c->table);
+    brim_hf_config_free(&c->hf);
+    brim_free(c->chat_template);
     for (size_t i = 0; i < c->n_shard; i++) {
         brim_map_close(&c->shards[i].map);
         brim_free(c->shards[i].path);
