@@ -3,7 +3,10 @@
 #ifndef BRIM_CLI_COMMANDS_H
 #define BRIM_CLI_COMMANDS_H
 
+int cmd_bench(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
+int cmd_perplexity(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 

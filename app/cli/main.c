@@ -15,6 +15,9 @@ static const struct command {
     {"run", cmd_run, "answer one prompt"},
     {"chat", cmd_chat, "talk with a model"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},
+    {"plan", cmd_plan, "print a schedule as JSON"},
+    {"bench", cmd_bench, "measure a model or single operators"},
+    {"perplexity", cmd_perplexity, "how well a model predicts a text"},
 };
 
 static void print_help(void)

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * brim plan: print a schedule as one line of JSON, without a device. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "args.h"
+#include "brim/plan.h"
+#include "cli.h"
+#include "commands.h"
+
+static int plan_split_k(int argc, char **argv)
+{
+    int64_t n_row = -1, n_in = -1, n_out = -1, n_processor = 0;
+    int64_t tile_rows = 32, tile_outs = 32, align = 128;
+    const char *policy_name = "course";
+    const struct args_option options[] = {
+        {"rows", 0, ARGS_INT, &n_row, "M", "rows of the activations", 0, 1e15},
+        {"inner", 0, ARGS_INT, &n_in, "N", "length of the reduction", 0, 1e15},
+        {"outputs", 0, ARGS_INT, &n_out, "K", "outputs of the projection", 0, 1e15},
+        {"policy", 0, ARGS_CHOICE, &policy_name, "course|device",
+         "course: 32 x 32 tiles, target 320, at most 16 partitions\n"
+         "device: target and tile from the processor",
+         0, 0},
+        {"processors", 0, ARGS_INT, &n_processor, "P",
+         "device: processors to fill (SMs of a GPU, threads of a CPU)", 1, 1e9},
+        {"tile-rows", 0, ARGS_INT, &tile_rows, "N", "device: rows of an output tile (32)", 1, 1e9},
+        {"tile-outputs", 0, ARGS_INT, &tile_outs, "N", "device: outputs of a tile (32)", 1, 1e9},
+        {"align", 0, ARGS_INT, &align, "N", "device: partitions are a multiple of this (128)", 1,
+         1e9},
+    };
+    const struct args_command command = {
+        .name = "plan split-k",
+        .positional = "",
+        .about = "How a W4 product of M rows, N inputs and K outputs is cut: one line of JSON.\n"
+                 "Up to 8 rows the matvec runs; a split of 1 is the unsplit kernel, unchanged.",
+        .groups = {{"Options", options, sizeof(options) / sizeof(options[0])}},
+    };
+    int code;
+    if (!args_parse(&command, argc, argv, NULL, &code)) return code;
+    if (n_row < 0 || n_in < 0 || n_out < 0) {
+        cli_error("plan split-k needs --rows, --inner and --outputs");
+        return CLI_USAGE;
+    }
+    brim_split_policy policy = brim_split_policy_course();
+    if (!strcmp(policy_name, "device")) {
+        if (n_processor == 0) {
+            cli_error("plan split-k: --policy device needs --processors");
+            return CLI_USAGE;
+        }
+        policy = brim_split_policy_device(n_processor, tile_rows, tile_outs, align);
+    }
+    brim_split_plan plan;
+    brim_error err;
+    if (brim_split_plan_make(&policy, n_row, n_in, n_out, &plan, &err) != BRIM_OK)
+        return cli_fail(&err);
+    char line[256];
+    brim_split_plan_print(&plan, line, sizeof(line));
+    puts(line);
+    return cli_close_stdout(CLI_OK);
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    static const struct {
+        const char *name, *about;
+        int (*run)(int argc, char **argv);
+    } plans[] = {
+        {"split-k", "partitions of a W4 product's reduction", plan_split_k},
+    };
+    enum { N_PLAN = sizeof(plans) / sizeof(plans[0]) };
+    if (argc >= 2)
+        for (int i = 0; i < N_PLAN; i++)
+            if (!strcmp(argv[1], plans[i].name)) return plans[i].run(argc - 1, argv + 1);
+    bool help = argc >= 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+    if (argc >= 2 && !help) {
+        cli_error("plan: no schedule is called '%s'; see brim plan --help", argv[1]);
+        return CLI_USAGE;
+    }
+    FILE *out = help ? stdout : stderr;
+    fputs("usage: brim plan NAME [options]\n\n"
+          "Print a schedule as one line of JSON; needs no model and no device.\n\n",
+          out);
+    for (int i = 0; i < N_PLAN; i++) fprintf(out, "  %-10s  %s\n", plans[i].name, plans[i].about);
+    return help ? cli_close_stdout(CLI_OK) : CLI_USAGE;
+}
