@@ -13,4 +13,16 @@ void brim_cpu_init_dense_c(struct brim_cpu_ops *ops);
 void brim_cpu_init_elem_c(struct brim_cpu_ops *ops);
 void brim_cpu_init_attn_c(struct brim_cpu_ops *ops);
 
+#if defined(__x86_64__)
+/* src/cpu/x86 */
+void brim_cpu_init_elem_avx2(struct brim_cpu_ops *ops);
+void brim_cpu_init_attn_avx2(struct brim_cpu_ops *ops);
+void brim_cpu_init_elem_avx512(struct brim_cpu_ops *ops);
+void brim_cpu_init_attn_avx512(struct brim_cpu_ops *ops);
+#elif defined(__aarch64__)
+/* src/cpu/arm */
+void brim_cpu_init_elem_neon(struct brim_cpu_ops *ops);
+void brim_cpu_init_attn_neon(struct brim_cpu_ops *ops);
+#endif
+
 #endif

@@ -20,12 +20,36 @@ static void init_c(struct brim_cpu_ops *ops)
     brim_cpu_init_attn_c(ops);
 }
 
+/* What `tier` adds to the C table. */
+static void init_tier(struct brim_cpu_ops *ops, enum brim_cpu_tier tier)
+{
+#if defined(__x86_64__)
+    if (tier == BRIM_CPU_TIER_AVX2 || tier == BRIM_CPU_TIER_AVX512) {
+        brim_cpu_init_elem_avx2(ops);
+        brim_cpu_init_attn_avx2(ops);
+    }
+    if (tier == BRIM_CPU_TIER_AVX512) {
+        brim_cpu_init_elem_avx512(ops);
+        brim_cpu_init_attn_avx512(ops);
+    }
+#elif defined(__aarch64__)
+    if (tier == BRIM_CPU_TIER_NEON) {
+        brim_cpu_init_elem_neon(ops);
+        brim_cpu_init_attn_neon(ops);
+    }
+#else
+    (void)ops;
+    (void)tier;
+#endif
+}
+
 static void build_tables(void)
 {
     for (int tier = 0; tier < 4; tier++) {
         for (int modifier = 0; modifier < 2; modifier++) {
             struct brim_cpu_ops *ops = &tables[tier][modifier];
             init_c(ops);
+            init_tier(ops, (enum brim_cpu_tier)tier);
             ops->tier = (enum brim_cpu_tier)tier;
         }
     }

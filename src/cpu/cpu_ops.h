@@ -12,14 +12,11 @@
 #include "base/cpu.h"
 #include "tensor/dtype.h"
 
-/* Positions are cut at fixed places: every BRIM_ATTENTION_BLOCK keys the online softmax takes a step,
- * every BRIM_ATTENTION_SEGMENT keys it starts anew and the segments' results are merged in order. A
- * query's result depends on its own q and the keys it sees alone, never on tile, chunk or thread. */
-enum {
-    BRIM_ATTENTION_BLOCK = 64,
-    BRIM_ATTENTION_SEGMENT = 256,
-    BRIM_ATTENTION_MAX_DIM = 256
-};
+/* Positions are cut at fixed places: every BRIM_ATTENTION_BLOCK keys the online softmax takes a
+ * step, every BRIM_ATTENTION_SEGMENT keys it starts anew and the segments' results are merged in
+ * order. A query's result depends on its own q and the keys it sees alone, never on tile, chunk or
+ * thread. */
+enum { BRIM_ATTENTION_BLOCK = 64, BRIM_ATTENTION_SEGMENT = 256, BRIM_ATTENTION_MAX_DIM = 256 };
 
 /* Queries of some consecutive tokens, those heads that share one key/value head. Row t * n_head + h
  * is head h of token t, at position first_pos + t, and sees the keys 0..first_pos + t.

@@ -12,7 +12,8 @@
 
 enum { BLOCK = BRIM_ATTENTION_BLOCK, SEGMENT = BRIM_ATTENTION_SEGMENT, PANEL = 16 };
 
-/* State of one row: acc[dim] / sum is the result over the keys seen, scores relative to largest. */
+/* acc[dim] / sum is a row's result over the keys seen, scores relative to largest. Of a tile: the
+ * state of its first row, the others follow. */
 struct row_state {
     float *acc;
     float *largest, *sum;
@@ -23,23 +24,29 @@ struct work {
     float *k;       /* [4][head_dim][16] */
     float *v;       /* [BLOCK][dim] */
     float *q;       /* [n_row][dim] */
-    float *acc, *total;
-    float *largest, *sum, *total_largest, *total_sum; /* [n_row] */
+    struct row_state total, part;
 };
 
 static struct work make_work(const struct brim_attention_tile *tile)
 {
     struct work w = {.n_row = tile->n_tok * tile->n_head, .dim = (tile->head_dim + 15) / 16 * 16};
+    size_t rows = (size_t)w.n_row, acc = rows * (size_t)w.dim;
     w.k = tile->scratch;
     w.v = w.k + (size_t)w.dim * BLOCK;
     w.q = w.v + (size_t)w.dim * BLOCK;
-    w.acc = w.q + (size_t)w.n_row * (size_t)w.dim;
-    w.total = w.acc + (size_t)w.n_row * (size_t)w.dim;
-    w.largest = w.total + (size_t)w.n_row * (size_t)w.dim;
-    w.sum = w.largest + w.n_row;
-    w.total_largest = w.sum + w.n_row;
-    w.total_sum = w.total_largest + w.n_row;
+    w.total.acc = w.q + acc;
+    w.part.acc = w.total.acc + acc;
+    w.total.largest = w.part.acc + acc;
+    w.total.sum = w.total.largest + rows;
+    w.part.largest = w.total.sum + rows;
+    w.part.sum = w.part.largest + rows;
     return w;
+}
+
+static struct row_state state_of_row(struct row_state first, int row, int dim)
+{
+    return (struct row_state){first.acc + (size_t)row * (size_t)dim, first.largest + row,
+                              first.sum + row};
 }
 
 static int64_t row_position(const struct brim_attention_tile *tile, int row)
@@ -72,15 +79,14 @@ static void softmax_step(struct row_state row, float *s, int n, const float *v, 
     }
 }
 
-/* Fold the state `part` of the next segment into `total`. */
-static void merge(struct row_state total, const float *acc, float part_largest, float part_sum,
-                  int dim)
+/* Fold the state of the next segment into `total`. */
+static void merge(struct row_state total, struct row_state part, int dim)
 {
-    float largest = part_largest > *total.largest ? part_largest : *total.largest;
-    float keep = weight_of(*total.largest, largest), take = weight_of(part_largest, largest);
+    float largest = *part.largest > *total.largest ? *part.largest : *total.largest;
+    float keep = weight_of(*total.largest, largest), take = weight_of(*part.largest, largest);
     *total.largest = largest;
-    *total.sum = *total.sum * keep + part_sum * take;
-    for (int d = 0; d < dim; d++) total.acc[d] = total.acc[d] * keep + acc[d] * take;
+    *total.sum = *total.sum * keep + *part.sum * take;
+    for (int d = 0; d < dim; d++) total.acc[d] = total.acc[d] * keep + part.acc[d] * take;
 }
 
 static void load_block(const struct brim_attention_tile *tile, int64_t key, int n, struct work *w)
@@ -111,14 +117,15 @@ static void scores(const float *q, const float *k, int head_dim, int n, float *s
     }
 }
 
-static void run_segment(const struct brim_attention_tile *tile, struct work *w, int64_t segment)
+static void run_segment(const struct brim_attention_tile *tile, struct work *w,
+                        struct row_state first, int64_t segment)
 {
     int64_t last = tile->first_pos + tile->n_tok - 1;
     for (int row = 0; row < w->n_row; row++) {
-        w->largest[row] = -INFINITY;
-        w->sum[row] = 0;
+        first.largest[row] = -INFINITY;
+        first.sum[row] = 0;
     }
-    memset(w->acc, 0, (size_t)w->n_row * (size_t)w->dim * sizeof *w->acc);
+    memset(first.acc, 0, (size_t)w->n_row * (size_t)w->dim * sizeof *first.acc);
     for (int64_t key = segment * SEGMENT; key < (segment + 1) * SEGMENT && key <= last;
          key += BLOCK) {
         int n_key = last - key + 1 < BLOCK ? (int)(last - key + 1) : BLOCK;
@@ -129,19 +136,24 @@ static void run_segment(const struct brim_attention_tile *tile, struct work *w, 
             int n = seen < BLOCK ? (int)seen : BLOCK;
             float s[BLOCK];
             scores(w->q + (size_t)row * (size_t)w->dim, w->k, tile->head_dim, n, s);
-            softmax_step((struct row_state){w->acc + (size_t)row * (size_t)w->dim, w->largest + row,
-                                            w->sum + row},
-                         s, n, w->v, w->dim);
+            softmax_step(state_of_row(first, row, w->dim), s, n, w->v, w->dim);
         }
     }
 }
 
-static void write_row(const struct brim_attention_tile *tile, int row, const float *acc, float sum)
+static void write_row(const struct brim_attention_tile *tile, int row, struct row_state state)
 {
     float *out = tile->out + row / tile->n_head * tile->out_stride +
                  (int64_t)(row % tile->n_head) * tile->head_dim;
-    float inv = 1.0f / sum;
-    for (int d = 0; d < tile->head_dim; d++) out[d] = acc[d] * inv;
+    float inv = 1.0f / *state.sum;
+    for (int d = 0; d < tile->head_dim; d++) out[d] = state.acc[d] * inv;
+}
+
+/* A segment's state as the merge reads it: acc, then largest, then sum. */
+static struct row_state partial_state(float *partial, const struct work *w)
+{
+    float *largest = partial + (size_t)w->n_row * (size_t)w->dim;
+    return (struct row_state){partial, largest, largest + w->n_row};
 }
 
 static void attention_c(const struct brim_attention_tile *tile)
@@ -150,52 +162,39 @@ static void attention_c(const struct brim_attention_tile *tile)
     for (int row = 0; row < w.n_row; row++) {
         const float *q = tile->q + row / tile->n_head * tile->q_stride +
                          (int64_t)(row % tile->n_head) * tile->head_dim;
-        for (int d = 0; d < tile->head_dim; d++)
-            w.q[(size_t)row * (size_t)w.dim + (size_t)d] = q[d] * tile->scale;
+        float *to = w.q + (size_t)row * (size_t)w.dim;
+        for (int d = 0; d < tile->head_dim; d++) to[d] = q[d] * tile->scale;
     }
-    size_t acc_floats = (size_t)w.n_row * (size_t)w.dim;
     if (tile->partial) {
-        run_segment(tile, &w, tile->segment);
-        memcpy(tile->partial, w.acc, acc_floats * sizeof(float));
-        memcpy(tile->partial + acc_floats, w.largest, (size_t)w.n_row * sizeof(float));
-        memcpy(tile->partial + acc_floats + w.n_row, w.sum, (size_t)w.n_row * sizeof(float));
+        run_segment(tile, &w, partial_state(tile->partial, &w), tile->segment);
         return;
     }
-    for (int row = 0; row < w.n_row; row++) {
-        w.total_largest[row] = -INFINITY;
-        w.total_sum[row] = 0;
-    }
-    memset(w.total, 0, acc_floats * sizeof(float));
-    int64_t n_segment = (tile->first_pos + tile->n_tok - 1) / SEGMENT + 1;
-    for (int64_t segment = 0; segment < n_segment; segment++) {
-        run_segment(tile, &w, segment);
+    run_segment(tile, &w, w.total, 0);
+    int64_t last = tile->first_pos + tile->n_tok - 1;
+    for (int64_t segment = 1; segment * SEGMENT <= last; segment++) {
+        run_segment(tile, &w, w.part, segment);
         for (int row = 0; row < w.n_row; row++) {
             if (row_position(tile, row) < segment * SEGMENT) continue;
-            size_t at = (size_t)row * (size_t)w.dim;
-            merge((struct row_state){w.total + at, w.total_largest + row, w.total_sum + row},
-                  w.acc + at, w.largest[row], w.sum[row], w.dim);
+            merge(state_of_row(w.total, row, w.dim), state_of_row(w.part, row, w.dim), w.dim);
         }
     }
-    for (int row = 0; row < w.n_row; row++)
-        write_row(tile, row, w.total + (size_t)row * (size_t)w.dim, w.total_sum[row]);
+    for (int row = 0; row < w.n_row; row++) write_row(tile, row, state_of_row(w.total, row, w.dim));
 }
 
 static void attention_merge_c(const struct brim_attention_tile *tile, int64_t n_segment)
 {
     struct work w = make_work(tile);
-    size_t acc_floats = (size_t)w.n_row * (size_t)w.dim;
     size_t partial_floats = brim_attention_partial_floats(w.n_row, tile->head_dim);
+    struct row_state total = partial_state(tile->partial, &w);
     for (int row = 0; row < w.n_row; row++) {
-        float largest = -INFINITY, sum = 0;
-        memset(w.total, 0, (size_t)w.dim * sizeof(float));
-        for (int64_t segment = 0; segment < n_segment; segment++) {
+        struct row_state to = state_of_row(total, row, w.dim);
+        for (int64_t segment = 1; segment < n_segment; segment++) {
             if (row_position(tile, row) < segment * SEGMENT) break;
-            const float *partial = tile->partial + (size_t)segment * partial_floats;
-            merge((struct row_state){w.total, &largest, &sum},
-                  partial + (size_t)row * (size_t)w.dim, partial[acc_floats + (size_t)row],
-                  partial[acc_floats + (size_t)(w.n_row + row)], w.dim);
+            struct row_state part =
+                partial_state(tile->partial + (size_t)segment * partial_floats, &w);
+            merge(to, state_of_row(part, row, w.dim), w.dim);
         }
-        write_row(tile, row, w.total, sum);
+        write_row(tile, row, to);
     }
 }
 
