@@ -80,6 +80,9 @@ BRIM_API BRIM_MUST_USE brim_status brim_tokenize(const brim_engine *engine, cons
 /* The bytes of one token (may be an incomplete UTF-8 sequence); *len receives their number. NULL
  * and 0 for an id that has no text. */
 BRIM_API const char *brim_token_bytes(const brim_engine *engine, int32_t id, size_t *len);
+/* The id a plain prompt starts with, or -1 when the model asks for none. Chat templates bring their
+ * own. */
+BRIM_API int32_t brim_token_bos(const brim_engine *engine);
 /* Does this id end generation? */
 BRIM_API bool brim_token_is_eos(const brim_engine *engine, int32_t id);
 BRIM_API bool brim_token_is_special(const brim_engine *engine, int32_t id);
@@ -123,6 +126,9 @@ BRIM_API void brim_session_close(brim_session **session);
 BRIM_API int64_t brim_session_length(const brim_session *session);
 BRIM_API int64_t brim_session_capacity(const brim_session *session);
 
+/* The tokens themselves, [length]: borrowed, valid until the session changes. */
+BRIM_API const int32_t *brim_session_tokens(const brim_session *session);
+
 /* Make the timeline equal to tokens[0, n): the longest common prefix is kept, the rest is dropped
  * and evaluated anew. *n_reused (may be NULL) receives the tokens kept. At least the last token is
  * always evaluated, so logits are those after tokens[n-1]. BRIM_E_CONTEXT when n exceeds the
@@ -139,8 +145,8 @@ BRIM_API BRIM_MUST_USE brim_status brim_session_eval_all(brim_session *session,
                                                          float *out, brim_error *err);
 /* Logits after the last token, [n_vocab]; NULL before any. Borrowed until the next evaluation. */
 BRIM_API const float *brim_session_logits(const brim_session *session);
-/* Forget everything after the first n tokens (n <= length). Logits are gone until the next
- * evaluation. */
+/* Forget everything after the first n tokens (n <= length). If that is anything, logits are gone
+ * until the next evaluation. */
 BRIM_API BRIM_MUST_USE brim_status brim_session_rewind(brim_session *session, int64_t n,
                                                        brim_error *err);
 
@@ -215,7 +221,10 @@ typedef struct brim_generate_result {
     int64_t decode_ns;      /* from the first token to the last */
 } brim_generate_result;
 
-/* Sample and append until something ends it. The session must hold a prompt. */
+/* Sample and append until something ends it. The session must hold a prompt. Afterwards the
+ * timeline holds every generated token, the end token excepted, and its logits: generation may go
+ * on. Control tokens give no text. With a full context nothing is generated: BRIM_FINISH_LENGTH. No
+ * memory is taken once the first token is sampled. */
 BRIM_API BRIM_MUST_USE brim_status brim_generate(brim_session *session, brim_sampler *sampler,
                                                  const brim_generate_options *options,
                                                  brim_generate_result *result, brim_error *err);

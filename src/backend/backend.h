@@ -2,10 +2,11 @@
  * What a forward pass may call. A backend owns a device, its worker threads and the form weights
  * take there; everything it hands out is opaque, so a forward pass never sees where memory lies.
  *
- * Operators are coarse (norm + projection, the whole attention, gate + up + SwiGLU) so that a device
- * can fuse them, and return nothing: a failure is kept in the step and reported by step_end. Inside
- * a step nothing is allocated and nothing waits for the device, so a device may record the step of
- * one row once and replay it. Shapes were checked when the model was loaded; operators assert. */
+ * Operators are coarse (norm + projection, the whole attention, gate + up + SwiGLU) so that a
+ * device can fuse them, and return nothing: a failure is kept in the step and reported by step_end.
+ * Inside a step nothing is allocated and nothing waits for the device, so a device may record the
+ * step of one row once and replay it. Shapes were checked when the model was loaded; operators
+ * assert. */
 #ifndef BRIM_BACKEND_BACKEND_H
 #define BRIM_BACKEND_BACKEND_H
 
@@ -22,11 +23,11 @@ struct brim_step;    /* the scratch of one session's steps */
 struct brim_rows;    /* activations [n_row_max][width] */
 struct brim_kv;      /* keys and values of one session, every layer */
 
-/* Rotary embedding as numbers: angle of pair i at position p is p * inv_freq[i]; cosine and sine are
- * multiplied by `amplitude` (1, or YaRN's attention factor). */
+/* Rotary embedding as numbers: angle of pair i at position p is p * inv_freq[i]; cosine and sine
+ * are multiplied by `amplitude` (1, or YaRN's attention factor). */
 struct brim_rotary {
-    float amplitude;
-    int n_pair; /* head_dim / 2 */
+    double amplitude;
+    int n_pair;             /* head_dim / 2 */
     const double *inv_freq; /* [n_pair], borrowed for the life of the step */
 };
 
@@ -43,8 +44,8 @@ struct brim_step_shape {
     struct brim_rotary rotary;
 };
 
-/* y = attention(rope(norm(q)), rope(norm(k)), v) for the rows of the step, which follow the positions
- * already held; keys and values of the rows are appended to layer `layer` of kv. */
+/* y = attention(rope(norm(q)), rope(norm(k)), v) for the rows of the step, which follow the
+ * positions already held; keys and values of the rows are appended to layer `layer` of kv. */
 struct brim_attention_args {
     const struct brim_rows *qkv; /* [n_row][n_head + 2 n_head_kv][head_dim]; may be overwritten */
     const struct brim_vector *q_norm, *k_norm; /* [head_dim] RMSNorm per head, or NULL */
@@ -96,10 +97,10 @@ struct brim_backend_ops {
 
     /* ---- a step: n_row tokens at positions first_pos, first_pos + 1, ... ---- */
 
-    /* want_logits: the caller will ask for the head of the last row. True: the backend has replayed a
-     * recorded step, the caller goes straight to step_end. */
-    bool (*step_begin)(struct brim_step *step, const int32_t *ids, int64_t n_row,
-                       int64_t first_pos, bool want_logits);
+    /* want_logits: the caller will ask for the head of the last row. True: the backend has replayed
+     * a recorded step, the caller goes straight to step_end. */
+    bool (*step_begin)(struct brim_step *step, const int32_t *ids, int64_t n_row, int64_t first_pos,
+                       bool want_logits);
     /* x[n_row][n_embd] = rows ids of the table. */
     void (*embed)(struct brim_step *step, const struct brim_matrix *table, struct brim_rows *x);
     /* y = W rmsnorm(x) + bias. */
@@ -136,8 +137,8 @@ struct brim_backend {
 };
 
 struct brim_backend_cpu_options {
-    int n_thread;         /* 0: the processors this process may use */
-    const char *tier;     /* NULL: the best */
+    int n_thread;     /* 0: the processors this process may use */
+    const char *tier; /* NULL: the best */
     bool activations_int8;
     const char *matmul_level; /* NULL: the default; see brim.h */
 };

@@ -57,8 +57,7 @@ static brim_status pack(struct cpu_backend *cpu, struct brim_matrix *matrix,
         matrix->n_part++;
         cpu->weight_bytes += (uint64_t)linear->n_panel * linear->panel_bytes;
         matrix->n_out += linear->n_out;
-        if (biases && biases[i])
-            BRIM_TRY(make_bias(linear, biases + i, per_linear, name, err));
+        if (biases && biases[i]) BRIM_TRY(make_bias(linear, biases + i, per_linear, name, err));
     }
     return BRIM_OK;
 }

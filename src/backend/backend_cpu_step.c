@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <math.h>
 
+#include "tensor/rope.h"
+
 /* Values of row-wise work below which the calling thread does it all. */
 enum { INLINE_VALUES = 16384, ROWS_PER_ITEM = 8 };
 
@@ -63,15 +65,8 @@ bool brim_cpu_step_begin(struct brim_step *step, const int32_t *ids, int64_t n_r
     step->n_row = n_row;
     step->first_pos = first_pos;
     const struct brim_rotary *rotary = &step->shape.rotary;
-    for (int64_t row = 0; row < n_row; row++) {
-        float *cosine = step->cosine + row * rotary->n_pair;
-        float *sine = step->sine + row * rotary->n_pair;
-        for (int i = 0; i < rotary->n_pair; i++) {
-            double angle = (double)(first_pos + row) * rotary->inv_freq[i];
-            cosine[i] = (float)(cos(angle) * rotary->amplitude);
-            sine[i] = (float)(sin(angle) * rotary->amplitude);
-        }
-    }
+    brim_rope_table(rotary->inv_freq, rotary->n_pair, rotary->amplitude, first_pos, n_row,
+                    step->cosine, step->sine);
     return false;
 }
 

@@ -8,7 +8,8 @@
 
 /* x = rows of the embedding for the step's ids. */
 void brim_block_embed(const struct brim_model *model, struct brim_state *state);
-/* x += W_o attention(norm(x)). Queries and keys are normalised per head if the layer has the norms. */
+/* x += W_o attention(norm(x)). Queries and keys are normalised per head if the layer has the norms.
+ */
 void brim_block_attention(const struct brim_model *model, struct brim_state *state, int64_t layer);
 /* x += W_down (silu(W_gate norm(x)) * W_up norm(x)). */
 void brim_block_mlp(const struct brim_model *model, struct brim_state *state, int64_t layer);

@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "model/blocks.h"
-#include "model/rotary.h"
 #include "model/weights.h"
+#include "tensor/rope.h"
 
 static brim_load_layer_fn *const load_layer[] = {
     [BRIM_FAMILY_LLAMA] = brim_llama_load_layer,
@@ -23,10 +23,17 @@ static brim_forward_fn *const forward[] = {
 /* Every number that changes the meaning of cached keys and values. */
 static uint64_t hash_config(const struct brim_model_config *c)
 {
-    const int64_t whole[] = {(int64_t)c->family, c->n_layer,  c->n_embd,
-                             c->n_ff,            c->n_head,   c->n_head_kv,
-                             c->head_dim,        c->n_vocab,  (int64_t)c->rope.kind,
-                             c->tie_embeddings,  c->rope.truncate};
+    const int64_t whole[] = {(int64_t)c->family,
+                             c->n_layer,
+                             c->n_embd,
+                             c->n_ff,
+                             c->n_head,
+                             c->n_head_kv,
+                             c->head_dim,
+                             c->n_vocab,
+                             (int64_t)c->rope.kind,
+                             c->tie_embeddings,
+                             c->rope.truncate};
     const double real[] = {c->norm_eps,
                            c->rope_theta,
                            c->rope.factor,
@@ -82,7 +89,8 @@ brim_status brim_model_load(struct brim_model **out, struct brim_backend *backen
     if (!model->layers || !model->inv_freq) {
         status = brim_fail(err, BRIM_E_NO_MEMORY, "%s: out of memory for the model", source->path);
     } else {
-        brim_rotary_make(config, model->inv_freq, &model->rope_amplitude);
+        brim_rope_frequencies(&config->rope, config->rope_theta, (int)config->head_dim,
+                              model->inv_freq, &model->rope_amplitude);
         struct brim_weight_loader loader = {
             .backend = backend,
             .source = source,
@@ -158,8 +166,7 @@ brim_status brim_state_create(struct brim_state *out, const struct brim_model *m
         {&out->logits, 1, c->n_vocab},
     };
     brim_status status = ops->kv_create(backend, &out->kv, &out->kv_shape, err);
-    if (status == BRIM_OK)
-        status = ops->step_create(backend, &out->step, &shape, err);
+    if (status == BRIM_OK) status = ops->step_create(backend, &out->step, &shape, err);
     for (size_t i = 0; status == BRIM_OK && i < sizeof rows / sizeof *rows; i++)
         status = ops->rows_create(backend, rows[i].rows, rows[i].n_row, rows[i].width, err);
     if (status != BRIM_OK) brim_state_free(out, model);

@@ -15,22 +15,22 @@
 struct brim_layer {
     struct brim_vector *attn_norm, *ffn_norm; /* [n_embd] */
     struct brim_vector *q_norm, *k_norm;      /* [head_dim]; NULL but for Qwen3 */
-    struct brim_matrix *qkv;     /* n_embd -> (n_head + 2 n_head_kv) head_dim */
-    struct brim_matrix *attn_out; /* n_head head_dim -> n_embd */
-    struct brim_matrix *gate_up; /* n_embd -> 2 n_ff, gate first */
-    struct brim_matrix *down;    /* n_ff -> n_embd */
+    struct brim_matrix *qkv;                  /* n_embd -> (n_head + 2 n_head_kv) head_dim */
+    struct brim_matrix *attn_out;             /* n_head head_dim -> n_embd */
+    struct brim_matrix *gate_up;              /* n_embd -> 2 n_ff, gate first */
+    struct brim_matrix *down;                 /* n_ff -> n_embd */
 };
 
 struct brim_model {
     struct brim_backend *backend; /* borrowed */
     struct brim_model_config config;
-    uint64_t fingerprint; /* of the configuration and a sample of every tensor's bytes */
-    struct brim_matrix *embed;  /* [n_vocab][n_embd] */
-    struct brim_matrix *head;   /* == embed when tied */
-    struct brim_vector *norm;   /* [n_embd] */
-    struct brim_layer *layers;  /* [n_layer] */
-    double *inv_freq;           /* [head_dim / 2] */
-    float rope_amplitude;
+    uint64_t fingerprint;      /* of the configuration and a sample of every tensor's bytes */
+    struct brim_matrix *embed; /* [n_vocab][n_embd] */
+    struct brim_matrix *head;  /* == embed when tied */
+    struct brim_vector *norm;  /* [n_embd] */
+    struct brim_layer *layers; /* [n_layer] */
+    double *inv_freq;          /* [head_dim / 2] */
+    double rope_amplitude;
 };
 
 /* Called after each tensor with the bytes of weights read so far. */
@@ -50,7 +50,7 @@ struct brim_state {
     struct brim_kv_shape kv_shape;
     struct brim_kv *kv;
     struct brim_step *step;
-    struct brim_rows *x;      /* residual stream */
+    struct brim_rows *x; /* residual stream */
     struct brim_rows *qkv;
     struct brim_rows *mixed;  /* attention output */
     struct brim_rows *hidden; /* after SwiGLU */
@@ -63,8 +63,8 @@ brim_status brim_state_create(struct brim_state *out, const struct brim_model *m
 void brim_state_free(struct brim_state *state, const struct brim_model *model);
 
 /* Evaluate ids[0, n_row) at positions first_pos..; keys and values are appended, logits of the last
- * row computed if asked for. 1 <= n_row <= n_row_max, first_pos + n_row <= n_position, ids inside the
- * vocabulary: checked by the caller. Allocates nothing. */
+ * row computed if asked for. 1 <= n_row <= n_row_max, first_pos + n_row <= n_position, ids inside
+ * the vocabulary: checked by the caller. Allocates nothing. */
 brim_status brim_model_forward(const struct brim_model *model, struct brim_state *state,
                                const int32_t *ids, int64_t n_row, int64_t first_pos,
                                bool want_logits, brim_error *err);

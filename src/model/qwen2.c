@@ -6,7 +6,8 @@ brim_status brim_qwen2_load_layer(struct brim_weight_loader *loader, struct brim
                                   const struct brim_model_config *config, const char *prefix,
                                   brim_error *err)
 {
-    return brim_load_common_layer(loader, layer, config, prefix, BRIM_BIAS_REQUIRED, err);
+    enum brim_bias bias = config->qkv_bias ? BRIM_BIAS_REQUIRED : BRIM_BIAS_NONE;
+    return brim_load_common_layer(loader, layer, config, prefix, bias, err);
 }
 
 void brim_qwen2_forward(const struct brim_model *model, struct brim_state *state)

@@ -8,8 +8,8 @@ brim_status brim_qwen3_load_layer(struct brim_weight_loader *loader, struct brim
                                   brim_error *err)
 {
     BRIM_TRY(brim_load_common_layer(loader, layer, config, prefix, BRIM_BIAS_NONE, err));
-    BRIM_TRY(brim_load_vector(loader, &layer->q_norm, prefix, "self_attn.q_norm",
-                              config->head_dim, err));
+    BRIM_TRY(brim_load_vector(loader, &layer->q_norm, prefix, "self_attn.q_norm", config->head_dim,
+                              err));
     return brim_load_vector(loader, &layer->k_norm, prefix, "self_attn.k_norm", config->head_dim,
                             err);
 }

@@ -85,9 +85,9 @@ brim_status brim_load_matrix(struct brim_weight_loader *loader, struct brim_matr
                              const char *prefix, const struct brim_matrix_part *parts, int n_part,
                              int64_t n_in, enum brim_bias bias, brim_error *err)
 {
-    struct brim_weight weights[3], bias_weights[3];
+    struct brim_weight weights[3] = {{0}}, bias_weights[3];
     const struct brim_weight *biases[3] = {0};
-    char first[NAME_BYTES], name[NAME_BYTES];
+    char first[NAME_BYTES] = "", name[NAME_BYTES];
     const struct brim_weight_source *source = loader->source;
     for (int i = 0; i < n_part; i++) {
         BRIM_REQUIRE(err, full_name(name, prefix, parts[i].name, ".weight"), BRIM_E_ARGUMENT,
@@ -135,7 +135,7 @@ brim_status brim_load_common_layer(struct brim_weight_loader *loader, struct bri
                               BRIM_BIAS_NONE, err));
     BRIM_TRY(brim_load_vector(loader, &layer->ffn_norm, prefix, "post_attention_layernorm", n_embd,
                               err));
-    BRIM_TRY(brim_load_matrix(loader, &layer->gate_up, prefix, gate_up, 2, n_embd, BRIM_BIAS_NONE,
-                              err));
+    BRIM_TRY(
+        brim_load_matrix(loader, &layer->gate_up, prefix, gate_up, 2, n_embd, BRIM_BIAS_NONE, err));
     return brim_load_matrix(loader, &layer->down, prefix, down, 1, n_ff, BRIM_BIAS_NONE, err);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * An engine's lifetime. The checkpoint is closed again before brim_engine_open returns: weights are
  * repacked, the tokenizer is taken over, nothing of the files stays mapped. */
+#define _DEFAULT_SOURCE /* clock_gettime */
 #include "run/engine.h"
 
 #include <inttypes.h>
@@ -103,16 +104,15 @@ static brim_status open_engine(brim_engine *engine, const char *path,
 {
     BRIM_TRY(open_backend(engine, options, err));
     struct brim_checkpoint *checkpoint;
-    BRIM_TRY(
-        brim_checkpoint_open(&checkpoint, path, options->warn, options->warn_ctx, err));
+    BRIM_TRY(brim_checkpoint_open(&checkpoint, path, options->warn, options->warn_ctx, err));
     snprintf(engine->format, sizeof engine->format, "%s", brim_checkpoint_format(checkpoint));
     engine->file_bytes = brim_checkpoint_file_bytes(checkpoint);
     struct progress progress = {options, engine->file_bytes};
     struct brim_weight_source source = brim_checkpoint_source(checkpoint);
     report_progress(&progress, 0);
-    brim_status status = brim_model_load(&engine->model, engine->backend,
-                                         brim_checkpoint_config(checkpoint), &source,
-                                         report_progress, &progress, err);
+    brim_status status =
+        brim_model_load(&engine->model, engine->backend, brim_checkpoint_config(checkpoint),
+                        &source, report_progress, &progress, err);
     if (status == BRIM_OK) status = take_text(engine, checkpoint, options, path, err);
     if (status == BRIM_OK) report_progress(&progress, progress.total);
     brim_checkpoint_close(&checkpoint);

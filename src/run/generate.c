@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The loop: sample, hand out finished text, evaluate. All memory is taken before the first token. */
+ * The loop: sample, hand out finished text, evaluate. All memory is taken before the first token.
+ */
+#define _DEFAULT_SOURCE /* clock_gettime */
 #include "run/engine.h"
 
 #include <string.h>
@@ -47,8 +49,8 @@ static bool put_token(struct output *o, const brim_engine *engine, int32_t id, b
     return true;
 }
 
-/* The end for any reason but a stop string: what was held is text after all, unless the flushed bytes
- * complete a stop. */
+/* The end for any reason but a stop string: what was held is text after all, unless the flushed
+ * bytes complete a stop. */
 static void put_end(struct output *o, brim_finish *finish)
 {
     const char *text;
@@ -106,9 +108,9 @@ brim_status brim_generate(brim_session *session, brim_sampler *sampler,
     struct output o = {.options = options};
     BRIM_TRY(brim_stop_create(&o.stop, options->stops, options->n_stop, piece, err));
     o.utf8_buffer = brim_alloc(piece);
-    brim_status status =
-        o.utf8_buffer ? run(session, sampler, &o, result, err)
-                      : brim_fail(err, BRIM_E_NO_MEMORY, "generate: out of memory for text");
+    brim_status status = o.utf8_buffer
+                             ? run(session, sampler, &o, result, err)
+                             : brim_fail(err, BRIM_E_NO_MEMORY, "generate: out of memory for text");
     brim_free(o.utf8_buffer);
     brim_stop_free(&o.stop);
     return status;

@@ -35,10 +35,10 @@ static brim_status check(const brim_sampling *s, brim_error *err)
 {
     BRIM_REQUIRE(err, s->temperature >= 0 && isfinite(s->temperature), BRIM_E_RANGE,
                  "temperature: %g is not a finite number of 0 or more", (double)s->temperature);
-    BRIM_REQUIRE(err, s->top_p >= 0 && s->top_p <= 1, BRIM_E_RANGE,
-                 "top_p: %g is outside 0..1", (double)s->top_p);
-    BRIM_REQUIRE(err, s->min_p >= 0 && s->min_p <= 1, BRIM_E_RANGE,
-                 "min_p: %g is outside 0..1", (double)s->min_p);
+    BRIM_REQUIRE(err, s->top_p >= 0 && s->top_p <= 1, BRIM_E_RANGE, "top_p: %g is outside 0..1",
+                 (double)s->top_p);
+    BRIM_REQUIRE(err, s->min_p >= 0 && s->min_p <= 1, BRIM_E_RANGE, "min_p: %g is outside 0..1",
+                 (double)s->min_p);
     BRIM_REQUIRE(err, s->repeat_penalty > 0 && isfinite(s->repeat_penalty), BRIM_E_RANGE,
                  "repeat_penalty: %g is not a finite number above 0", (double)s->repeat_penalty);
     BRIM_REQUIRE(err, s->repeat_window >= -1, BRIM_E_RANGE,
@@ -157,7 +157,7 @@ static uint64_t key_of(float logit, int32_t id)
 
 static int32_t key_id(uint64_t key)
 {
-    return (int32_t)~(uint32_t)key;
+    return (int32_t) ~(uint32_t)key;
 }
 
 static void sift_down(uint64_t *heap, size_t n, size_t i)
@@ -201,8 +201,8 @@ static int32_t draw(brim_sampler *sampler, const float *logits, float largest)
     if (sorted)
         for (size_t i = n / 2; i-- > 0;) sift_down(heap, n, i);
 
-    /* top-k, and the weights exp((logit - largest) / T) <= 1 of what it keeps. Popped candidates lie
-     * at heap[n - 1], heap[n - 2], ...; weight[i] belongs to the i-th best. */
+    /* top-k, and the weights exp((logit - largest) / T) <= 1 of what it keeps. Popped candidates
+     * lie at heap[n - 1], heap[n - 2], ...; weight[i] belongs to the i-th best. */
     size_t n_heap = n, n_popped = 0;
     double total = 0;
     if (n_keep < n) {
@@ -268,12 +268,10 @@ brim_status brim_sample_logits(brim_sampler *sampler, const float *logits, const
 brim_status brim_sampler_next(brim_sampler *sampler, const brim_session *session, int32_t *id,
                               brim_error *err)
 {
-    BRIM_REQUIRE(err, sampler && session && id, BRIM_E_ARGUMENT,
-                 "sampler, session or id is null");
+    BRIM_REQUIRE(err, sampler && session && id, BRIM_E_ARGUMENT, "sampler, session or id is null");
     BRIM_REQUIRE(err, sampler->engine == session->engine, BRIM_E_ARGUMENT,
                  "sampler: it was opened for another engine");
     BRIM_REQUIRE(err, session->logits, BRIM_E_ARGUMENT,
                  "sampler: the session has no logits; evaluate a token first");
-    return brim_sample_logits(sampler, session->logits, session->tokens, session->n_token, id,
-                              err);
+    return brim_sample_logits(sampler, session->logits, session->tokens, session->n_token, id, err);
 }

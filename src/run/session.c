@@ -112,8 +112,8 @@ static brim_status check_room(const brim_session *session, int64_t n_total, brim
 }
 
 /* Evaluate the next rows of the timeline; the session's lock is held. */
-static brim_status forward(brim_session *session, const int32_t *tokens, int64_t n, bool want_logits,
-                           brim_error *err)
+static brim_status forward(brim_session *session, const int32_t *tokens, int64_t n,
+                           bool want_logits, brim_error *err)
 {
     session->logits = NULL;
     BRIM_TRY(brim_model_forward(session->engine->model, &session->state, tokens, n,
@@ -132,8 +132,7 @@ static brim_status eval_chunks(brim_session *session, const int32_t *tokens, int
         BRIM_TRY(forward(session, tokens + done, n_row, done + n_row == n, err));
         done += n_row;
     }
-    session->logits =
-        session->engine->backend->ops->rows_read(state->step, state->logits, err);
+    session->logits = session->engine->backend->ops->rows_read(state->step, state->logits, err);
     return session->logits ? BRIM_OK : BRIM_E_DEVICE;
 }
 
@@ -187,8 +186,7 @@ static brim_status eval_all_locked(brim_session *session, const int32_t *tokens,
         for (int64_t first = 0; first < n_row; first += HEAD_ROWS) {
             int64_t n_head = n_row - first < HEAD_ROWS ? n_row - first : HEAD_ROWS;
             BRIM_TRY(brim_model_head(model, state, first, n_head, session->all_logits, err));
-            const float *logits =
-                backend->ops->rows_read(state->step, session->all_logits, err);
+            const float *logits = backend->ops->rows_read(state->step, session->all_logits, err);
             if (!logits) return BRIM_E_DEVICE;
             float *to = out + (done + first) * n_vocab;
             for (int64_t i = 0; i < n_head * n_vocab; i++) to[i] = logits[i];

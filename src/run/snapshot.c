@@ -45,15 +45,14 @@ struct layout {
 static struct layout layout_of(const brim_session *session, int64_t n_token, bool has_logits)
 {
     const struct brim_kv_shape *kv = &session->state.kv_shape;
-    struct layout l;
+    struct layout l = {0};
     l.tokens = padded((size_t)n_token * sizeof(int32_t));
-    l.logits = has_logits
-                   ? padded((size_t)session->engine->model->config.n_vocab * sizeof(float))
-                   : 0;
-    l.layer = padded(2 * (size_t)(kv->n_head_kv * n_token * kv->head_dim) *
-                     brim_dtype_bytes(kv->dtype));
-    l.total = sizeof(struct snapshot_header) + l.tokens + l.logits +
-              (size_t)kv->n_layer * l.layer + sizeof(uint64_t);
+    l.logits =
+        has_logits ? padded((size_t)session->engine->model->config.n_vocab * sizeof(float)) : 0;
+    l.layer =
+        padded(2 * (size_t)(kv->n_head_kv * n_token * kv->head_dim) * brim_dtype_bytes(kv->dtype));
+    l.total = sizeof(struct snapshot_header) + l.tokens + l.logits + (size_t)kv->n_layer * l.layer +
+              sizeof(uint64_t);
     return l;
 }
 
@@ -196,7 +195,7 @@ static brim_status restore(brim_session *session, const uint8_t *data, size_t n_
                            const char *name, brim_error *err)
 {
     struct snapshot_header h;
-    struct layout l;
+    struct layout l = {0};
     BRIM_TRY(check_snapshot(session, data, n_bytes, name, &h, &l, err));
     const uint8_t *tokens = data + sizeof h;
     for (int64_t i = 0; i < h.n_token; i++) {
@@ -212,8 +211,8 @@ static brim_status restore(brim_session *session, const uint8_t *data, size_t n_
     session->n_token = 0;
     session->logits = NULL;
     for (int64_t layer = 0; l.layer && layer < h.n_layer; layer++)
-        BRIM_TRY(ops->kv_import(state->kv, layer, h.n_token, layers + (size_t)layer * l.layer,
-                                err));
+        BRIM_TRY(
+            ops->kv_import(state->kv, layer, h.n_token, layers + (size_t)layer * l.layer, err));
     if (h.has_logits) {
         BRIM_TRY(ops->rows_write(state->step, state->logits, logits, h.n_vocab, err));
         session->logits = ops->rows_read(state->step, state->logits, err);
@@ -288,8 +287,8 @@ brim_status brim_session_load(brim_session *session, const char *path, brim_erro
                  "session is null or the path empty");
     struct brim_map map;
     BRIM_TRY(brim_map_open(&map, path, err));
-    brim_status status = restore(session, map.data ? map.data : (const uint8_t *)"", map.n_bytes,
-                                 path, err);
+    brim_status status =
+        restore(session, map.data ? map.data : (const uint8_t *)"", map.n_bytes, path, err);
     brim_map_close(&map);
     return status;
 }

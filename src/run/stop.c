@@ -40,8 +40,7 @@ brim_status brim_stop_create(struct brim_stop **out, const char *const *stops, s
     BRIM_REQUIRE(err, stops || n_stop == 0, BRIM_E_ARGUMENT, "stops: the list is null");
     size_t total = 0, longest = 0;
     for (size_t i = 0; i < n_stop; i++) {
-        BRIM_REQUIRE(err, stops[i] && stops[i][0], BRIM_E_ARGUMENT,
-                     "stop string %zu is empty", i);
+        BRIM_REQUIRE(err, stops[i] && stops[i][0], BRIM_E_ARGUMENT, "stop string %zu is empty", i);
         size_t len = strlen(stops[i]);
         BRIM_REQUIRE(err, len <= UINT16_MAX, BRIM_E_RANGE,
                      "stop string %zu has %zu bytes, at most 65535 work", i, len);

@@ -40,8 +40,8 @@ brim_status brim_tokenize(const brim_engine *engine, const char *text, size_t le
                  "tokenize: text, ids or n_ids is null");
     *n_ids = 0;
     struct brim_ids list = {0};
-    brim_status status = brim_tokenizer_encode(engine->tokenizer, text ? text : "", len,
-                                               parse_special, &list, err);
+    brim_status status =
+        brim_tokenizer_encode(engine->tokenizer, text ? text : "", len, parse_special, &list, err);
     return give_ids(&list, status, ids, capacity, n_ids, err);
 }
 
