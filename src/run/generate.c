@@ -19,7 +19,7 @@ struct output {
     const brim_generate_options *options;
     struct brim_stop *stop;
     struct brim_utf8_stream utf8;
-    char *utf8_buffer; /* [max_piece_bytes + 12] */
+    char *utf8_buffer; /* [BRIM_UTF8_STREAM_ROOM(max_piece_bytes)] */
 };
 
 /* false: the callback asked to stop. */
@@ -104,7 +104,7 @@ brim_status brim_generate(brim_session *session, brim_sampler *sampler,
     brim_generate_result unwanted;
     if (!result) result = &unwanted;
     *result = (brim_generate_result){.finish = BRIM_FINISH_LENGTH};
-    size_t piece = session->engine->max_piece_bytes + 12;
+    size_t piece = BRIM_UTF8_STREAM_ROOM(session->engine->max_piece_bytes);
     struct output o = {.options = options};
     BRIM_TRY(brim_stop_create(&o.stop, options->stops, options->n_stop, piece, err));
     o.utf8_buffer = brim_alloc(piece);
