@@ -21,8 +21,9 @@ for library in "$@"; do
     *) symbols=$(nm -D --defined-only "$library" | awk 'NF == 3 {print $3}') ;;
     esac
     [ -n "$symbols" ] || complain "$name has no symbols"
-    # Host functions of CUDA files are C++: _Z<length>brim_... is the mangled form.
-    foreign=$(grep -vE '^brim_|^_Z[0-9]+brim_|^_(init|fini)$' <<<"$symbols" || true)
+    # Host functions of CUDA files are C++: _Z<length>brim_... is the mangled form, and DW.ref.* the
+    # compiler's own weak reference to its exception handling.
+    foreign=$(grep -vE '^brim_|^_Z[0-9]+brim_|^DW\.ref\.|^_(init|fini)$' <<<"$symbols" || true)
     [ -z "$foreign" ] || complain "$name defines symbols without brim_: $(head -5 <<<"$foreign" | tr '\n' ' ')"
     case $name in
     *.a) continue ;;
