@@ -17,6 +17,9 @@ void brim_cpu_init_attn_c(struct brim_cpu_ops *ops);
 /* src/cpu/x86 */
 void brim_cpu_init_elem_avx2(struct brim_cpu_ops *ops);
 void brim_cpu_init_attn_avx2(struct brim_cpu_ops *ops);
+void brim_cpu_init_w4_avx512(struct brim_cpu_ops *ops);
+void brim_cpu_init_q8_avx512(struct brim_cpu_ops *ops);
+void brim_cpu_init_dense_avx512(struct brim_cpu_ops *ops);
 void brim_cpu_init_elem_avx512(struct brim_cpu_ops *ops);
 void brim_cpu_init_attn_avx512(struct brim_cpu_ops *ops);
 #elif defined(__aarch64__)

@@ -29,6 +29,9 @@ static void init_tier(struct brim_cpu_ops *ops, enum brim_cpu_tier tier)
         brim_cpu_init_attn_avx2(ops);
     }
     if (tier == BRIM_CPU_TIER_AVX512) {
+        brim_cpu_init_w4_avx512(ops);
+        brim_cpu_init_q8_avx512(ops);
+        brim_cpu_init_dense_avx512(ops);
         brim_cpu_init_elem_avx512(ops);
         brim_cpu_init_attn_avx512(ops);
     }
