@@ -91,10 +91,10 @@ struct brim_cpu_ops {
                  int n_row, float *y, int64_t y_stride, int accumulate);
 
     /* int8 activations. A tile of n_row rows holds, per group of 32 inputs, one record of
-     * n_row * 40 bytes: int8 q[n_row][32] in the order of brim_x8_order, f32 scale[n_row] and f32
-     * sum[n_row] = scale * (q[0] + ... + q[31]). x_quantize writes the records of n_group groups,
-     * x at the first input of row 0. A row of zeros gets scale 0; NaN or infinity in x gives NaN.
-     */
+     * n_row * BRIM_X8_RECORD bytes: int8 q[n_row][32] in the order of brim_x8_order, f32
+     * scale[n_row], f32 sum[n_row] = scale * code_sum, int32 code_sum[n_row] = q[0] + ... + q[31].
+     * x_quantize writes the records of n_group groups, x at the first input of row 0; all tiers
+     * write the same bytes. A group of zeros gets scale 0; NaN or infinity in x gives NaN. */
     void (*x_quantize)(const float *x, int64_t x_stride, int n_row, int64_t n_group, uint8_t *tile);
     void (*w4_x8)(const struct brim_panel *w, int64_t in_begin, int64_t in_end, const uint8_t *tile,
                   int n_row, float *y, int64_t y_stride);

@@ -108,32 +108,36 @@ static inline int brim_x8_order(int k)
     return k / 8 * 8 + k % 2 * 4 + k % 8 / 2;
 }
 
-enum { BRIM_X8_RECORD = BRIM_X8_GROUP + 8 }; /* bytes per row and group */
+enum { BRIM_X8_RECORD = BRIM_X8_GROUP + 12 }; /* bytes per row and group */
 
 /* The record of group g in a tile of n_row rows. */
 struct brim_x8_record {
     const int8_t *q;          /* [n_row][32] */
     const float *scale, *sum; /* [n_row] */
+    const int32_t *code_sum;  /* [n_row] */
 };
 
 static inline struct brim_x8_record brim_x8_record_at(const uint8_t *tile, int n_row, int64_t g)
 {
     const uint8_t *at = tile + (size_t)g * (size_t)n_row * BRIM_X8_RECORD;
     const float *scale = (const float *)(const void *)(at + n_row * BRIM_X8_GROUP);
-    return (struct brim_x8_record){(const int8_t *)at, scale, scale + n_row};
+    return (struct brim_x8_record){(const int8_t *)at, scale, scale + n_row,
+                                   (const int32_t *)(const void *)(scale + 2 * n_row)};
 }
 
 /* The same, to write. */
 struct brim_x8_out {
     int8_t *q;
     float *scale, *sum;
+    int32_t *code_sum;
 };
 
 static inline struct brim_x8_out brim_x8_out_at(uint8_t *tile, int n_row, int64_t g)
 {
     uint8_t *at = tile + (size_t)g * (size_t)n_row * BRIM_X8_RECORD;
     float *scale = (float *)(void *)(at + n_row * BRIM_X8_GROUP);
-    return (struct brim_x8_out){(int8_t *)at, scale, scale + n_row};
+    return (struct brim_x8_out){(int8_t *)at, scale, scale + n_row,
+                                (int32_t *)(void *)(scale + 2 * n_row)};
 }
 
 static inline struct brim_panel brim_linear_panel(const struct brim_linear *linear, int64_t index)

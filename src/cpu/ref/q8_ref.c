@@ -94,6 +94,7 @@ static void x_quantize_c(const float *x, int64_t x_stride, int n_row, int64_t n_
             }
             out.scale[row] = scale;
             out.sum[row] = scale * (float)sum;
+            out.code_sum[row] = sum;
         }
     }
 }

@@ -92,8 +92,8 @@ static void q8_unpack_avx512(const struct brim_panel *w, int64_t in_begin, int64
     }
 }
 
-/* vpdpbusd wants one unsigned factor: w + 128 is, and the sum starts at -128 (q[0] + ... + q[31]),
- * which is -128 sum / scale of the record, an exact small integer kept as a byte sum here. */
+/* vpdpbusd wants one unsigned factor: w + 128 is, and the sum starts at -128 (q[0] + ... + q[31]).
+ */
 ALWAYS_INLINE void x8_rows(const struct brim_panel *w, int64_t in_begin, int64_t in_end,
                            const uint8_t *tile, const int n_row, float *y, int64_t y_stride)
 {
@@ -109,18 +109,16 @@ ALWAYS_INLINE void x8_rows(const struct brim_panel *w, int64_t in_begin, int64_t
             _mm_prefetch((const char *)codes + 64 * v + PREFETCH, _MM_HINT_T0);
             q[v] = _mm512_xor_si512(load_codes(codes + 64 * v), flip);
         }
-        __m512 scale = block_scale(w, in), offset = _mm512_mul_ps(scale, _mm512_set1_ps(-128));
-        const int8_t *xq = (const int8_t *)tile;
-        const float *xs = (const float *)(const void *)(tile + n_row * BRIM_X8_GROUP);
+        __m512 scale = block_scale(w, in);
+        const struct brim_x8_record xr = brim_x8_record_at(tile, n_row, 0);
 #pragma GCC unroll 12
         for (int row = 0; row < n_row; row++) {
-            __m512i dot = _mm512_setzero_si512();
+            __m512i dot = _mm512_set1_epi32(-128 * xr.code_sum[row]);
 #pragma GCC unroll 8
             for (int v = 0; v < 8; v++)
-                dot = _mm512_dpbusd_epi32(dot, q[v], broadcast4(xq + row * 32 + 4 * v));
-            __m512 part = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(xs[row]));
+                dot = _mm512_dpbusd_epi32(dot, q[v], broadcast4(xr.q + row * 32 + 4 * v));
+            __m512 part = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(xr.scale[row]));
             total[row] = _mm512_fmadd_ps(scale, part, total[row]);
-            total[row] = _mm512_fmadd_ps(offset, _mm512_set1_ps(xs[n_row + row]), total[row]);
         }
     }
 #pragma GCC unroll 12
@@ -166,7 +164,9 @@ static void x_quantize_avx512(const float *x, int64_t x_stride, int n_row, int64
             _mm_storeu_si128(q, _mm_shuffle_epi8(_mm512_cvtepi32_epi8(a), even_first));
             _mm_storeu_si128(q + 1, _mm_shuffle_epi8(_mm512_cvtepi32_epi8(b), even_first));
             out.scale[row] = scale;
-            out.sum[row] = scale * (float)_mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
+            int32_t sum = _mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
+            out.sum[row] = scale * (float)sum;
+            out.code_sum[row] = sum;
         }
     }
 }

@@ -123,17 +123,17 @@ ALWAYS_INLINE void x8_rows(const struct brim_panel *w, int64_t in_begin, int64_t
                 q[2 * v] = _mm512_and_si512(words, low);
                 q[2 * v + 1] = _mm512_and_si512(_mm512_srli_epi16(words, 4), low);
             }
-            const int8_t *xq = (const int8_t *)tile;
-            const float *xs = (const float *)(const void *)(tile + n_row * BRIM_X8_GROUP);
+            const struct brim_x8_record xr = brim_x8_record_at(tile, n_row, 0);
 #pragma GCC unroll 12
             for (int row = 0; row < n_row; row++) {
                 __m512i dot = _mm512_setzero_si512();
 #pragma GCC unroll 8
                 for (int v = 0; v < 8; v++)
-                    dot = _mm512_dpbusd_epi32(dot, q[v], broadcast4(xq + row * 32 + 4 * v));
-                __m512 part_sum = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(xs[row]));
+                    dot = _mm512_dpbusd_epi32(dot, q[v], broadcast4(xr.q + row * 32 + 4 * v));
+                __m512 part_sum =
+                    _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(xr.scale[row]));
                 total[row] = _mm512_fmadd_ps(scale, part_sum, total[row]);
-                total[row] = _mm512_fmadd_ps(bias, _mm512_set1_ps(xs[n_row + row]), total[row]);
+                total[row] = _mm512_fmadd_ps(bias, _mm512_set1_ps(xr.sum[row]), total[row]);
             }
             tile += n_row * BRIM_X8_RECORD;
         }
