@@ -58,12 +58,8 @@ static brim_status add_token(struct brim_tokenizer *t, int32_t id, struct brim_s
     if (type == TYPE_UNUSED) return BRIM_OK;
     if (type == TYPE_NORMAL) {
         if (!text.len || !brim_alphabet_decode(text.data, text.len, spare, &n))
-            return brim_vocab_set(&t->vocab, id, text.data, text.len, BRIM_TOKEN_RAW, err);
-        BRIM_TRY(brim_vocab_set(&t->vocab, id, spare, n, BRIM_TOKEN_WORD, err));
-        int32_t before = brim_vocab_index(&t->vocab, id);
-        BRIM_REQUIRE(err, before < 0, BRIM_E_FORMAT, "%s: tokens %d and %d have the same text",
-                     path, (int)before, (int)id);
-        return BRIM_OK;
+            return brim_vocab_set(&t->vocab, id, text.data, text.len, BRIM_TOKEN_RAW, path, err);
+        return brim_vocab_set(&t->vocab, id, spare, n, BRIM_TOKEN_WORD, path, err);
     }
     BRIM_REQUIRE(err, type == TYPE_UNKNOWN || type == TYPE_CONTROL || type == TYPE_USER,
                  BRIM_E_UNSUPPORTED, "%s: token %d has type %d, which byte-level BPE does not have",
@@ -71,7 +67,11 @@ static brim_status add_token(struct brim_tokenizer *t, int32_t id, struct brim_s
     bool special = type != TYPE_USER;
     BRIM_REQUIRE(err, text.len, BRIM_E_FORMAT, "%s: the added token %d has no text", path, (int)id);
     BRIM_TRY(brim_vocab_set(&t->vocab, id, text.data, text.len,
-                            special ? BRIM_TOKEN_SPECIAL : BRIM_TOKEN_ADDED, err));
+                            special ? BRIM_TOKEN_SPECIAL : BRIM_TOKEN_ADDED, path, err));
+    /* A merge may make a token that a user also named, as long as both mean the same bytes. */
+    if (!special && brim_alphabet_decode(text.data, text.len, spare, &n) && n == text.len &&
+        !memcmp(spare, text.data, n))
+        t->vocab.tokens[id].indexed = true;
     struct brim_added_token token = {.id = id, .len = (uint32_t)text.len, .special = special};
     return brim_added_insert(&t->raw, text.data, &token, err);
 }
@@ -84,6 +84,8 @@ static brim_status fill(struct brim_tokenizer *t, const struct brim_vocab_tables
     for (size_t i = 0; i < tables->n_token; i++)
         BRIM_TRY(add_token(t, (int32_t)i, tables->tokens[i],
                            tables->types ? tables->types[i] : TYPE_NORMAL, spare, path, err));
+    t->vocab.n_token = (int32_t)tables->n_token; /* unused ones may end the list */
+    BRIM_TRY(brim_vocab_index(&t->vocab, path, err));
     BRIM_TRY(brim_tokenizer_find_bytes(t, path, err));
     BRIM_TRY(brim_merge_table_init(&t->merges, tables->n_merge, err));
     for (size_t i = 0; i < tables->n_merge; i++) {

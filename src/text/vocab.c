@@ -9,16 +9,12 @@
 brim_status brim_vocab_init(struct brim_vocab *vocab, size_t n_token, size_t text_bytes,
                             brim_error *err)
 {
-    uint64_t n_slot = 16;
-    while (n_slot < (uint64_t)n_token * 2) n_slot *= 2;
-    vocab->tokens = brim_calloc(n_token ? n_token : 1, sizeof *vocab->tokens);
-    vocab->slots = brim_alloc(n_slot * sizeof *vocab->slots);
+    if (n_token > BRIM_VOCAB_MAX) n_token = BRIM_VOCAB_MAX;
+    vocab->tokens = brim_calloc(n_token, sizeof *vocab->tokens);
     vocab->text = brim_alloc(text_bytes);
-    BRIM_REQUIRE(err, vocab->tokens && vocab->slots && vocab->text, BRIM_E_NO_MEMORY,
+    BRIM_REQUIRE(err, vocab->tokens && vocab->text, BRIM_E_NO_MEMORY,
                  "no memory for a vocabulary of %zu tokens", n_token);
-    memset(vocab->slots, 0xFF, n_slot * sizeof *vocab->slots);
-    vocab->mask = n_slot - 1;
-    vocab->n_token = (int32_t)n_token;
+    vocab->token_capacity = (int32_t)n_token;
     vocab->text_capacity = text_bytes;
     return BRIM_OK;
 }
@@ -31,20 +27,42 @@ void brim_vocab_free(struct brim_vocab *vocab)
     *vocab = (struct brim_vocab){0};
 }
 
-brim_status brim_vocab_set(struct brim_vocab *vocab, int32_t id, const char *text, size_t len,
-                           enum brim_token_kind kind, brim_error *err)
+static brim_status grow_tokens(struct brim_vocab *vocab, int32_t n_token, brim_error *err)
 {
+    if (n_token > vocab->token_capacity) {
+        size_t capacity = (size_t)n_token * 2, before = (size_t)vocab->token_capacity;
+        struct brim_token *grown =
+            brim_realloc(vocab->tokens, before * sizeof *grown, capacity * sizeof *grown);
+        BRIM_REQUIRE(err, grown, BRIM_E_NO_MEMORY, "no memory for a vocabulary of %d tokens",
+                     (int)n_token);
+        memset(grown + before, 0, (capacity - before) * sizeof *grown);
+        vocab->tokens = grown;
+        vocab->token_capacity = (int32_t)capacity;
+    }
+    if (n_token > vocab->n_token) vocab->n_token = n_token;
+    return BRIM_OK;
+}
+
+brim_status brim_vocab_set(struct brim_vocab *vocab, int64_t id, const char *text, size_t len,
+                           enum brim_token_kind kind, const char *path, brim_error *err)
+{
+    BRIM_REQUIRE(err, id >= 0 && id < BRIM_VOCAB_MAX, BRIM_E_FORMAT,
+                 "%s: token id %lld is out of range", path, (long long)id);
+    BRIM_TRY(grow_tokens(vocab, (int32_t)id + 1, err));
+    BRIM_REQUIRE(err, vocab->tokens[id].kind == BRIM_TOKEN_NONE, BRIM_E_FORMAT,
+                 "%s: two tokens have the id %lld", path, (long long)id);
     if (len > vocab->text_capacity - vocab->n_text) {
         BRIM_REQUIRE(err, len < UINT32_MAX / 4 && vocab->n_text < UINT32_MAX / 4,
-                     BRIM_E_UNSUPPORTED, "a vocabulary with more than 1 GiB of text");
+                     BRIM_E_UNSUPPORTED, "%s: a vocabulary with more than 1 GiB of text", path);
         size_t capacity = (vocab->n_text + len) * 2;
         char *grown = brim_realloc(vocab->text, vocab->n_text, capacity);
         BRIM_REQUIRE(err, grown, BRIM_E_NO_MEMORY, "no memory for a vocabulary");
         vocab->text = grown;
         vocab->text_capacity = capacity;
     }
-    memcpy(vocab->text + vocab->n_text, text, len);
-    vocab->tokens[id] = (struct brim_token){(uint32_t)vocab->n_text, (uint32_t)len, (uint8_t)kind};
+    if (len) memcpy(vocab->text + vocab->n_text, text, len);
+    vocab->tokens[id] = (struct brim_token){(uint32_t)vocab->n_text, (uint32_t)len, (uint8_t)kind,
+                                            kind == BRIM_TOKEN_WORD};
     vocab->n_text += len;
     return BRIM_OK;
 }
@@ -75,13 +93,24 @@ static int32_t *slot_of(const struct brim_vocab *vocab, const char *bytes, size_
     }
 }
 
-int32_t brim_vocab_index(struct brim_vocab *vocab, int32_t id)
+brim_status brim_vocab_index(struct brim_vocab *vocab, const char *path, brim_error *err)
 {
-    const struct brim_token *token = &vocab->tokens[id];
-    int32_t *slot = slot_of(vocab, vocab->text + token->at, token->len);
-    int32_t before = *slot;
-    if (before < 0) *slot = id;
-    return before;
+    uint64_t n_slot = 16;
+    while (n_slot < (uint64_t)vocab->n_token * 2) n_slot *= 2;
+    vocab->slots = brim_alloc(n_slot * sizeof *vocab->slots);
+    BRIM_REQUIRE(err, vocab->slots, BRIM_E_NO_MEMORY, "no memory for a vocabulary of %d tokens",
+                 (int)vocab->n_token);
+    memset(vocab->slots, 0xFF, n_slot * sizeof *vocab->slots);
+    vocab->mask = n_slot - 1;
+    for (int32_t id = 0; id < vocab->n_token; id++) {
+        const struct brim_token *token = &vocab->tokens[id];
+        if (!token->indexed) continue;
+        int32_t *slot = slot_of(vocab, vocab->text + token->at, token->len);
+        BRIM_REQUIRE(err, *slot < 0, BRIM_E_FORMAT, "%s: tokens %d and %d have the same text", path,
+                     (int)*slot, (int)id);
+        *slot = id;
+    }
+    return BRIM_OK;
 }
 
 int32_t brim_vocab_find(const struct brim_vocab *vocab, const char *bytes, size_t len)

@@ -10,7 +10,7 @@ enum { BRIM_VOCAB_MAX = 1 << 22 }; /* ids: far above any model, small enough to 
 
 enum brim_token_kind {
     BRIM_TOKEN_NONE = 0,    /* padding row: no text */
-    BRIM_TOKEN_WORD = 1,    /* bytes BPE may produce */
+    BRIM_TOKEN_WORD = 1,    /* bytes BPE may produce; set as indexed */
     BRIM_TOKEN_RAW = 2,     /* text outside the byte alphabet: only decoded */
     BRIM_TOKEN_ADDED = 3,   /* matched before BPE */
     BRIM_TOKEN_SPECIAL = 4, /* added, and a control token */
@@ -19,27 +19,31 @@ enum brim_token_kind {
 struct brim_token {
     uint32_t at, len; /* in vocab->text */
     uint8_t kind;
+    bool indexed; /* its bytes may come out of BPE: found by brim_vocab_find */
 };
 
+/* Filled with brim_vocab_set, then indexed once. */
 struct brim_vocab {
     struct brim_token *tokens; /* [n_token] */
-    int32_t n_token;
+    int32_t n_token;           /* the highest id set, and one */
+    int32_t token_capacity;
     char *text;
     size_t n_text, text_capacity;
-    int32_t *slots; /* open addressing over words, at most half full; -1: empty */
+    int32_t *slots; /* open addressing over indexed tokens, at most half full; -1: empty */
     uint64_t mask;
 };
 
+/* Make room; a guess is enough. */
 brim_status brim_vocab_init(struct brim_vocab *vocab, size_t n_token, size_t text_bytes,
                             brim_error *err);
 void brim_vocab_free(struct brim_vocab *vocab);
 
-/* Give id (in range, of kind NONE so far) its text, copied. */
-brim_status brim_vocab_set(struct brim_vocab *vocab, int32_t id, const char *text, size_t len,
-                           enum brim_token_kind kind, brim_error *err);
-/* Enter a token whose text is set into the index; the id already there for the same bytes, or -1
- * when there was none and this one is now. */
-int32_t brim_vocab_index(struct brim_vocab *vocab, int32_t id);
+/* Give id its text, copied; ids between become NONE. `path` is for error texts. BRIM_E_FORMAT when
+ * id is out of range or has a text. */
+brim_status brim_vocab_set(struct brim_vocab *vocab, int64_t id, const char *text, size_t len,
+                           enum brim_token_kind kind, const char *path, brim_error *err);
+/* Build the index of all tokens marked `indexed`; BRIM_E_FORMAT when two have the same bytes. */
+brim_status brim_vocab_index(struct brim_vocab *vocab, const char *path, brim_error *err);
 /* Id of the indexed token with exactly these bytes, or -1. */
 int32_t brim_vocab_find(const struct brim_vocab *vocab, const char *bytes, size_t len);
 struct brim_str brim_vocab_text(const struct brim_vocab *vocab, int32_t id);
