@@ -14,4 +14,5 @@ options=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_
     -artifact_prefix="$(dirname "$program")/$name-")
 dictionary=${seeds%/*}/$name.dict
 [ -f "$dictionary" ] && options+=(-dict="$dictionary")
-"$program" "${options[@]}" "$work" "$seeds"
+# libFuzzer reports a finding with 77, which means "skipped" elsewhere.
+"$program" "${options[@]}" "$work" "$seeds" || exit 1

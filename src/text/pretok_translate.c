@@ -36,7 +36,7 @@ static brim_status put(struct reader *r, const char *text, size_t len)
         r->out = grown;
         r->capacity = capacity;
     }
-    memcpy(r->out + r->n_out, text, len);
+    if (len) memcpy(r->out + r->n_out, text, len); /* out is NULL before the first byte */
     r->n_out += len;
     return BRIM_OK;
 }
