@@ -114,7 +114,7 @@ static brim_status read_tensor(const struct context *c, const char *name, const 
 static brim_status check_spans(const struct context *c, const struct brim_span *spans, size_t n,
                                size_t first, uint64_t data_size)
 {
-    const struct brim_file_tensor *items = c->table->items + first;
+    const struct brim_file_tensor *items = n ? c->table->items + first : NULL;
     uint64_t at = 0;
     for (size_t i = 0; i < n; i++) {
         BRIM_REQUIRE(c->err, spans[i].begin >= at, BRIM_E_FORMAT, "%s: tensors %s and %s overlap",
