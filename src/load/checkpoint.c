@@ -50,7 +50,9 @@ static brim_status expect(const struct brim_checkpoint *checkpoint, const char *
     missing->n_expected++;
     brim_status status = brim_checkpoint_weight(checkpoint, name, &weight, &local);
     if (status == BRIM_OK) return BRIM_OK;
-    if (status != BRIM_E_MISSING) {
+    /* the tensor itself may be there and only its biases missing */
+    bool is_there = !checkpoint->is_gguf && brim_table_find(&checkpoint->table, name);
+    if (status != BRIM_E_MISSING || is_there) {
         if (err) *err = local;
         return status;
     }

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "load/checkpoint_impl.h"
+#include "load/json.h"
 
 /* Counted strings of a metadata array, or NULL when out of memory. */
 static struct brim_str *collect(const struct brim_gguf_value *value)
@@ -75,13 +76,25 @@ static brim_status gguf_tokenizer(const struct brim_checkpoint *checkpoint,
     return status;
 }
 
+static brim_status hf_tokenizer(const struct brim_checkpoint *checkpoint,
+                                struct brim_tokenizer **out, brim_error *err)
+{
+    char *path = brim_path_join(checkpoint->path, "tokenizer.json");
+    if (!path) return brim_fail(err, BRIM_E_NO_MEMORY, "%s: out of memory", checkpoint->path);
+    struct brim_map map;
+    brim_status status = brim_map_open(&map, path, err);
+    if (status == BRIM_OK)
+        status = brim_tokenizer_from_json(out, (const char *)map.data, map.n_bytes, path, err);
+    brim_map_close(&map);
+    brim_free(path);
+    return status;
+}
+
 brim_status brim_checkpoint_take_tokenizer(struct brim_checkpoint *checkpoint,
                                            struct brim_tokenizer **out, brim_error *err)
 {
     *out = NULL;
-    BRIM_REQUIRE(err, checkpoint->is_gguf, BRIM_E_MISSING,
-                 "%s: the vocabulary of a directory is not read; give token ids",
-                 checkpoint->path);
+    if (!checkpoint->is_gguf) return hf_tokenizer(checkpoint, out, err);
     return gguf_tokenizer(checkpoint, out, err);
 }
 

@@ -227,7 +227,57 @@ static inline void gguf_tiny(struct gguf_writer *w, const char *arch, uint32_t m
     gguf_random(w, "output_norm.weight", 0, 64, 0, &rng);
 }
 
-/* ---- files ------------------------------------------------------------------------------------
+/* ---- safetensors ------------------------------------------------------------------------------
+ */
+
+struct st_writer {
+    struct bytes json, data;
+    int n_tensor;
+};
+
+static inline void put_string(struct bytes *b, const char *text)
+{
+    put(b, text, strlen(text));
+}
+
+/* A tensor with explicit offsets, right or wrong. */
+static inline void st_row(struct st_writer *w, const char *name, const char *dtype,
+                          const char *shape, unsigned long long begin, unsigned long long end)
+{
+    char row[400];
+    snprintf(row, sizeof row,
+             "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%llu,%llu]}",
+             w->n_tensor++ ? "," : "{", name, dtype, shape, begin, end);
+    put_string(&w->json, row);
+}
+
+static inline void st_tensor(struct st_writer *w, const char *name, const char *dtype,
+                             const char *shape, const void *data, size_t n_bytes)
+{
+    st_row(w, name, dtype, shape, w->data.n, w->data.n + n_bytes);
+    put(&w->data, data, n_bytes);
+}
+
+/* Exact-size copy of the file. remainder: header length modulo 8 (the format's writers use 0). */
+static inline uint8_t *st_finish(struct st_writer *w, int remainder, size_t *n_bytes)
+{
+    put_string(&w->json, w->n_tensor ? "}" : "{}");
+    while (w->json.n % 8 != (size_t)remainder) put(&w->json, " ", 1);
+    struct bytes all = {0};
+    put_u64(&all, w->json.n);
+    put(&all, w->json.data, w->json.n);
+    put(&all, w->data.data, w->data.n);
+    uint8_t *exact = malloc(all.n);
+    memcpy(exact, all.data, all.n);
+    *n_bytes = all.n;
+    bytes_free(&all);
+    bytes_free(&w->json);
+    bytes_free(&w->data);
+    w->n_tensor = 0;
+    return exact;
+}
+
+/* ---- files (the test defines _POSIX_C_SOURCE 200809L before its first include) ----------------
  */
 
 static inline void write_file(const char *path, const void *data, size_t n_bytes)
@@ -235,5 +285,210 @@ static inline void write_file(const char *path, const void *data, size_t n_bytes
     FILE *file = fopen(path, "wb");
     if (!file || fwrite(data, 1, n_bytes, file) != n_bytes || fclose(file) != 0) abort();
 }
+
+#if defined(_POSIX_C_SOURCE) && _POSIX_C_SOURCE >= 200809L
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A fresh directory; its name goes to path. */
+static inline void make_dir(char path[256])
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, 256, "%s/brim-test-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(path)) abort();
+}
+
+/* Remove a directory of plain files. */
+static inline void remove_dir(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (!dir) return;
+    const struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL) {
+        char name[600];
+        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
+        if (entry->d_name[0] != '.') remove(name);
+    }
+    closedir(dir);
+    rmdir(path);
+}
+
+static inline void write_in(const char *dir, const char *name, const void *data, size_t n_bytes)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    write_file(path, data, n_bytes);
+}
+
+static inline void write_text(const char *dir, const char *name, const char *text)
+{
+    write_in(dir, name, text, strlen(text));
+}
+
+static inline void remove_in(const char *dir, const char *name)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    remove(path);
+}
+
+/* A tiny Hugging Face directory: 2 layers, 128 wide, feed-forward 256, 4 heads over 2 of size 32,
+ * vocabulary 40, tied. */
+struct hf_tiny {
+    const char *model_type; /* NULL: "qwen3" */
+    int group;              /* 0: dense, else MLX affine 4-bit */
+    const char *dtype;      /* NULL: "BF16"; of dense weights, or of scales, biases and norms */
+    int n_shard;            /* 0 or 1: model.safetensors */
+    int with_index;
+    int remainder;           /* of st_finish */
+    const char *skip;        /* a tensor to leave out */
+    const char *config_tail; /* more members of config.json, with leading comma */
+};
+
+/* n finite numbers of the type, the i-th from the generator; scale values of both signs. */
+static inline void st_floats(struct st_writer *w, const char *name, const char *dtype,
+                             const char *shape, size_t n, struct brim_rng *rng)
+{
+    size_t item = strcmp(dtype, "F32") == 0 ? 4 : 2;
+    uint8_t *data = malloc(n * item);
+    for (size_t i = 0; i < n; i++) {
+        float value = brim_rng_uniform(rng) - 0.5f;
+        uint16_t half = dtype[0] == 'B' ? brim_bf16_from_f32(value) : brim_f16_from_f32(value);
+        if (item == 4)
+            memcpy(data + 4 * i, &value, 4);
+        else
+            memcpy(data + 2 * i, &half, 2);
+    }
+    st_tensor(w, name, dtype, shape, data, n * item);
+    free(data);
+}
+
+static inline void hf_tiny_matrix(struct st_writer *w, const struct hf_tiny *o, const char *module,
+                                  int n_out, int n_in, struct brim_rng *rng)
+{
+    char name[160], shape[48];
+    const char *dtype = o->dtype ? o->dtype : "BF16";
+    snprintf(name, sizeof name, "%s.weight", module);
+    if (o->skip && strcmp(o->skip, name) == 0) return;
+    if (o->group == 0) {
+        snprintf(shape, sizeof shape, "[%d,%d]", n_out, n_in);
+        st_floats(w, name, dtype, shape, (size_t)n_out * (size_t)n_in, rng);
+        return;
+    }
+    size_t n_word = (size_t)n_out * (size_t)n_in / 8;
+    uint32_t *words = malloc(n_word * 4);
+    for (size_t i = 0; i < n_word; i++) words[i] = brim_rng_u32(rng);
+    snprintf(shape, sizeof shape, "[%d,%d]", n_out, n_in / 8);
+    st_tensor(w, name, "U32", shape, words, n_word * 4);
+    free(words);
+    snprintf(shape, sizeof shape, "[%d,%d]", n_out, n_in / o->group);
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%s.%s", module, i ? "biases" : "scales");
+        if (o->skip && strcmp(o->skip, name) == 0) continue;
+        st_floats(w, name, dtype, shape, (size_t)n_out * (size_t)(n_in / o->group), rng);
+    }
+}
+
+static inline void hf_tiny_vector(struct st_writer *w, const struct hf_tiny *o, const char *name,
+                                  int n, struct brim_rng *rng)
+{
+    char shape[48];
+    snprintf(shape, sizeof shape, "[%d]", n);
+    if (o->skip && strcmp(o->skip, name) == 0) return;
+    st_floats(w, name, o->dtype ? o->dtype : "BF16", shape, (size_t)n, rng);
+}
+
+/* The names in a shard's header, for the index. */
+static inline void index_rows(struct bytes *index, const struct bytes *json, const char *file)
+{
+    const char *at = (const char *)json->data, *end = at + json->n;
+    while (at < end) { /* a name is what stands before :{"dtype" */
+        const char *colon = at;
+        while (colon + 9 <= end && memcmp(colon, ":{\"dtype\"", 9) != 0) colon++;
+        if (colon + 9 > end) return;
+        const char *open = colon - 2;
+        while (*open != '"') open--;
+        put_string(index, index->n > 20 ? "," : "");
+        put(index, open, (size_t)(colon - open));
+        put_string(index, ":\"");
+        put_string(index, file);
+        put_string(index, "\"");
+        at = colon + 9;
+    }
+}
+
+static inline void hf_tiny_write(const char *dir, const struct hf_tiny *o)
+{
+    const char *type = o->model_type ? o->model_type : "qwen3";
+    int is_qwen3 = strcmp(type, "qwen3") == 0, is_qwen2 = strcmp(type, "qwen2") == 0;
+    char config[1024];
+    snprintf(config, sizeof config,
+             "{\"model_type\":\"%s\",\"hidden_size\":128,\"num_hidden_layers\":2,"
+             "\"intermediate_size\":256,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+             "\"head_dim\":32,\"vocab_size\":40,\"max_position_embeddings\":512,"
+             "\"rms_norm_eps\":1e-06,\"rope_theta\":10000.0,\"tie_word_embeddings\":true,"
+             "\"eos_token_id\":3%s}",
+             type, o->config_tail ? o->config_tail : "");
+    if (o->group) {
+        char quant[64];
+        snprintf(quant, sizeof quant, ",\"quantization\":{\"group_size\":%d,\"bits\":4}}",
+                 o->group);
+        memcpy(config + strlen(config) - 1, quant, strlen(quant) + 1);
+    }
+    write_text(dir, "config.json", config);
+
+    struct brim_rng rng;
+    brim_rng_seed(&rng, 11);
+    int n_shard = o->n_shard > 1 ? o->n_shard : 1;
+    struct st_writer *w = calloc((size_t)n_shard, sizeof *w);
+    hf_tiny_matrix(&w[0], o, "model.embed_tokens", 40, 128, &rng);
+    for (int layer = 0; layer < 2; layer++) {
+        struct st_writer *at = &w[(layer + 1) % n_shard];
+        char name[96];
+        static const struct {
+            const char *name;
+            int n_out, n_in;
+        } matrices[] = {{"self_attn.q_proj", 128, 128}, {"self_attn.k_proj", 64, 128},
+                        {"self_attn.v_proj", 64, 128},  {"self_attn.o_proj", 128, 128},
+                        {"mlp.gate_proj", 256, 128},    {"mlp.up_proj", 256, 128},
+                        {"mlp.down_proj", 128, 256}};
+        for (int i = 0; i < 7; i++) {
+            snprintf(name, sizeof name, "model.layers.%d.%s", layer, matrices[i].name);
+            hf_tiny_matrix(at, o, name, matrices[i].n_out, matrices[i].n_in, &rng);
+        }
+        const struct {
+            const char *name;
+            int n, when;
+        } vectors[] = {
+            {"input_layernorm.weight", 128, 1},        {"post_attention_layernorm.weight", 128, 1},
+            {"self_attn.q_norm.weight", 32, is_qwen3}, {"self_attn.k_norm.weight", 32, is_qwen3},
+            {"self_attn.q_proj.bias", 128, is_qwen2},  {"self_attn.k_proj.bias", 64, is_qwen2},
+            {"self_attn.v_proj.bias", 64, is_qwen2}};
+        for (int i = 0; i < 7; i++) {
+            snprintf(name, sizeof name, "model.layers.%d.%s", layer, vectors[i].name);
+            if (vectors[i].when) hf_tiny_vector(at, o, name, vectors[i].n, &rng);
+        }
+    }
+    hf_tiny_vector(&w[n_shard - 1], o, "model.norm.weight", 128, &rng);
+
+    struct bytes index = {0};
+    put_string(&index, "{\"weight_map\":{");
+    for (int i = 0; i < n_shard; i++) {
+        char name[64] = "model.safetensors";
+        if (n_shard > 1)
+            snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", i + 1, n_shard);
+        index_rows(&index, &w[i].json, name);
+        size_t n;
+        uint8_t *file = st_finish(&w[i], o->remainder, &n);
+        write_in(dir, name, file, n);
+        free(file);
+    }
+    put_string(&index, "}}");
+    if (o->with_index) write_in(dir, "model.safetensors.index.json", index.data, index.n);
+    bytes_free(&index);
+    free(w);
+}
+#endif
 
 #endif
