@@ -8,6 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum brim_dtype {
     BRIM_DTYPE_F32 = 0,
     BRIM_DTYPE_F16 = 1,
@@ -62,5 +66,9 @@ uint16_t brim_f16_from_f32(float value);
 float brim_dtype_load(enum brim_dtype dtype, const void *data, size_t i);
 /* Convert n elements from any alignment to float. */
 void brim_dtype_to_f32(enum brim_dtype dtype, const void *data, size_t n, float *out);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
