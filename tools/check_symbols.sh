@@ -21,9 +21,10 @@ for library in "$@"; do
     *) symbols=$(nm -D --defined-only "$library" | awk 'NF == 3 {print $3}') ;;
     esac
     [ -n "$symbols" ] || complain "$name has no symbols"
-    # Host functions of CUDA files are C++: _Z<length>brim_... is the mangled form, and DW.ref.* the
+    # Host functions of CUDA files are C++: _Z<length>brim_... is the mangled form; kernels live in
+    # unnamed namespaces, whose _GLOBAL__N_ names nvcc makes unique per file; and DW.ref.* is the
     # compiler's own weak reference to its exception handling.
-    foreign=$(grep -vE '^brim_|^_Z[0-9]+brim_|^DW\.ref\.|^_(init|fini)$' <<<"$symbols" || true)
+    foreign=$(grep -vE '^brim_|^_Z[0-9]+brim_|_GLOBAL__N_|^DW\.ref\.|^_(init|fini)$' <<<"$symbols" || true)
     [ -z "$foreign" ] || complain "$name defines symbols without brim_: $(head -5 <<<"$foreign" | tr '\n' ' ')"
     case $name in
     *.a) continue ;;
