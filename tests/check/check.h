@@ -44,8 +44,9 @@ void check_near(struct check *c, const char *what, const float *expected, const 
 void check_equal(struct check *c, const char *what, const void *expected, const void *got,
                  size_t n_bytes);
 
-/* With --bench: time call(ops, arg) for the reference and the tier, alternated, medians; `work` is
- * the number of `unit` (for example "B" or "flop") one call does. */
+/* With --bench: time call(ops, arg) for the reference and the tier, alternated, least of nine
+ * (others share the machine); `work` is the number of `unit` (for example "B" or "flop") one call
+ * does. */
 typedef void check_call(const struct brim_cpu_ops *ops, void *arg);
 void check_bench(struct check *c, const char *name, double work, const char *unit, check_call *call,
                  void *arg);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "tensor/rope.h"
+#include "unit/rope_vectors.h"
 
 static void plain_frequencies(void **state)
 {
@@ -40,10 +41,31 @@ static void tables_are_rounded_once(void **state)
     }
 }
 
+/* transformers computes in float32: powers, quotients and the ramp each round once. */
+static void scaled_frequencies_as_transformers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rope_vectors / sizeof *rope_vectors; i++) {
+        double freq[64], amplitude;
+        brim_rope_frequencies(&rope_vectors[i].config, rope_vectors[i].theta,
+                              rope_vectors[i].head_dim, freq, &amplitude);
+        if (fabs(amplitude - rope_vectors[i].amplitude) > 1e-12)
+            fail_msg("%s: amplitude %.12g, expected %.12g", rope_vectors[i].name, amplitude,
+                     rope_vectors[i].amplitude);
+        for (int k = 0; k < rope_vectors[i].head_dim / 2; k++) {
+            double expected = rope_vectors[i].inv_freq[k];
+            if (!(fabs(freq[k] - expected) <= 2e-6 * expected))
+                fail_msg("%s: frequency %d is %.9g, expected %.9g", rope_vectors[i].name, k,
+                         freq[k], expected);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_frequencies),
+        cmocka_unit_test(scaled_frequencies_as_transformers),
         cmocka_unit_test(tables_are_rounded_once),
     };
     return cmocka_run_group_tests_name("rope", tests, NULL, NULL);
