@@ -215,8 +215,21 @@ static brim_status llama3_header(struct writer *w, struct brim_str role)
 static brim_status render_llama3(struct writer *w, const struct brim_chat_options *options,
                                  const struct brim_chat_message *messages, size_t n_message)
 {
-    for (size_t i = 0; i < n_message; i++) {
-        if (i == 0) BRIM_TRY(control(w, "<|begin_of_text|>"));
+    size_t first = 0;
+    bool dated = options->family == BRIM_CHAT_LLAMA31;
+    if (n_message || dated) BRIM_TRY(control(w, "<|begin_of_text|>"));
+    if (dated) {
+        BRIM_TRY(llama3_header(w, str("system")));
+        BRIM_TRY(put(w, str("Cutting Knowledge Date: December 2023\nToday Date: ")));
+        BRIM_TRY(put(w, str(options->date ? options->date : "26 Jul 2024")));
+        BRIM_TRY(put(w, str("\n\n")));
+        if (n_message && equals(messages[0].role, "system")) {
+            BRIM_TRY(put(w, trim(messages[0].content)));
+            first = 1;
+        }
+        BRIM_TRY(control(w, "<|eot_id|>"));
+    }
+    for (size_t i = first; i < n_message; i++) {
         BRIM_TRY(llama3_header(w, messages[i].role));
         BRIM_TRY(put(w, trim(messages[i].content)));
         BRIM_TRY(control(w, "<|eot_id|>"));
@@ -228,9 +241,8 @@ brim_status brim_chat_detect(const char *chat_template, size_t len, enum brim_ch
                              brim_error *err)
 {
     struct brim_str t = {chat_template, len};
-    if (find(t, "<|start_header_id|>", false) >= 0 &&
-        find(t, "Cutting Knowledge Date", false) < 0) {
-        *out = BRIM_CHAT_LLAMA3;
+    if (find(t, "<|start_header_id|>", false) >= 0) {
+        *out = find(t, "Cutting Knowledge Date", false) < 0 ? BRIM_CHAT_LLAMA3 : BRIM_CHAT_LLAMA31;
     } else if (find(t, "<|im_start|>", false) >= 0 && find(t, "enable_thinking", false) >= 0 &&
                find(t, "<think>\\n\\n</think>\\n\\n", false) >= 0) {
         *out = BRIM_CHAT_QWEN3;
@@ -242,7 +254,7 @@ brim_status brim_chat_detect(const char *chat_template, size_t len, enum brim_ch
     } else {
         return brim_fail(err, BRIM_E_UNSUPPORTED,
                          "the chat template is none of those brim implements (SmolLM2, Qwen2.5, "
-                         "Qwen3, Llama 3)");
+                         "Qwen3, Llama 3, Llama 3.1)");
     }
     return BRIM_OK;
 }
@@ -271,6 +283,7 @@ brim_status brim_chat_render(const struct brim_tokenizer *tokenizer,
         status = render_qwen3(&w, options, messages, n_message);
         break;
     case BRIM_CHAT_LLAMA3:
+    case BRIM_CHAT_LLAMA31:
         status = render_llama3(&w, options, messages, n_message);
         break;
     case BRIM_CHAT_SMOLLM2:

@@ -9,7 +9,8 @@ enum brim_chat_family {
     BRIM_CHAT_SMOLLM2, /* ChatML, a default system message when none is given */
     BRIM_CHAT_QWEN3,   /* ChatML, thinking on or off, earlier thinking removed from history */
     BRIM_CHAT_QWEN2,   /* ChatML with Qwen2.5's default system message */
-    BRIM_CHAT_LLAMA3   /* <|start_header_id|> form */
+    BRIM_CHAT_LLAMA3,  /* <|start_header_id|> form */
+    BRIM_CHAT_LLAMA31  /* that of Llama 3.1 to 3.3: a system message with dates stands first */
 };
 
 struct brim_chat_message {
@@ -22,6 +23,7 @@ struct brim_chat_options {
     bool add_generation_prompt;
     bool enable_thinking;     /* QWEN3 only; false adds the empty think block of its template */
     bool parse_user_specials; /* default false: content is encoded without control tokens */
+    const char *date;         /* LLAMA31 only: "Today Date"; NULL: the template's "26 Jul 2024" */
     bool stable_history;      /* QWEN3 with thinking off only; default false: as its template. True
                                  keeps the empty think block before earlier answers too, so that
                                  each turn's ids start with those of the turn before and a cache
