@@ -138,6 +138,7 @@ static brim_status check_spans(const struct context *c, const struct brim_span *
 static brim_status sort_tail(const struct context *c, const struct brim_span *spans, size_t n,
                              size_t first, const uint8_t *data)
 {
+    if (!n) return BRIM_OK;
     struct brim_file_tensor *sorted = brim_calloc(n, sizeof *sorted);
     if (!sorted) return brim_fail(c->err, BRIM_E_NO_MEMORY, "%s: out of memory", c->path);
     struct brim_file_tensor *items = c->table->items + first;
@@ -145,7 +146,7 @@ static brim_status sort_tail(const struct context *c, const struct brim_span *sp
         sorted[i] = items[spans[i].item];
         sorted[i].data = data + spans[i].begin;
     }
-    if (n > 0) memcpy(items, sorted, n * sizeof *sorted);
+    memcpy(items, sorted, n * sizeof *sorted);
     brim_free(sorted);
     return BRIM_OK;
 }
