@@ -2,7 +2,9 @@
  * Host side of the KDA kernels: what they take, how they are launched. */
 #include "cuda/kda/kda.h"
 
-#include "cuda/launch.h"
+#include <math.h>
+
+#include "cuda/kda/launch.cuh"
 
 brim_status brim_kda_cuda_processors(int64_t *n_processor, brim_error *err)
 {
@@ -28,15 +30,75 @@ brim_status brim_kda_cuda_processors(int64_t *n_processor, brim_error *err)
 brim_status brim_kda_cuda_supported(const brim_kda_args *args, enum brim_kda_route route,
                                     brim_error *err)
 {
-    (void)args;
-    return brim_fail(err, BRIM_E_UNSUPPORTED, "kda: route %s is not in this build",
-                     brim_kda_routes[route].name);
+    BRIM_REQUIRE(err, args->gate != BRIM_KDA_GATE_SOFTPLUS, BRIM_E_UNSUPPORTED,
+                 "kda: the softplus gate is unbounded and has no CUDA path; the CPU takes it");
+    BRIM_REQUIRE(err, args->lower_bound < 0, BRIM_E_UNSUPPORTED,
+                 "kda: a given decay without lower_bound has no CUDA path; the CPU takes it");
+    BRIM_REQUIRE(err, args->n_tok <= INT32_MAX, BRIM_E_SHAPE,
+                 "kda: n_tok %lld does not fit 31 bits", (long long)args->n_tok);
+    BRIM_REQUIRE(err, route == BRIM_KDA_ROUTE_M128, BRIM_E_UNSUPPORTED,
+                 "kda: route %s is not in this build", brim_kda_routes[route].name);
+    return BRIM_OK;
+}
+
+static kda_params params_of(const brim_kda_args *args)
+{
+    kda_params p = {};
+    p.q = (const __nv_bfloat16 *)args->q;
+    p.k = (const __nv_bfloat16 *)args->k;
+    p.v = (const __nv_bfloat16 *)args->v;
+    p.g = args->g;
+    p.beta = args->beta;
+    p.out = (__nv_bfloat16 *)args->out;
+    p.q_stride = args->q_stride;
+    p.k_stride = args->k_stride;
+    p.v_stride = args->v_stride;
+    p.g_stride = args->g_stride;
+    p.out_stride = args->out_stride;
+    p.beta_stride = args->beta_stride;
+    p.n_seq = args->n_seq;
+    p.n_tok = args->n_tok;
+    p.n_value_head = (int)args->n_value_head;
+    p.head_group = (int)(args->n_value_head / args->n_head);
+    p.cu_seqlens = args->cu_seqlens;
+    p.offset_bytes = args->offset_bytes;
+    p.gate = args->gate;
+    p.g_f32 = args->g_dtype == BRIM_KERNEL_F32;
+    p.beta_f32 = args->beta_dtype == BRIM_KERNEL_F32;
+    p.beta_logit = (args->flags & BRIM_KDA_BETA_LOGIT) != 0;
+    p.l2norm = (args->flags & BRIM_KDA_L2NORM) != 0;
+    p.lower_bound = args->lower_bound;
+    p.scale = args->scale;
+    p.mid = (int)lrint(-8.0 * args->lower_bound * 1.4426950408889634);
+    p.a_log = args->a_log;
+    p.dt_bias = args->dt_bias;
+    p.initial = args->initial_state;
+    p.final = args->final_state;
+    p.checkpoints = (char *)args->checkpoints;
+    p.state_stride = args->state_stride;
+    p.state_f32 = args->state_dtype == BRIM_KERNEL_F32;
+    p.k_first = (args->flags & BRIM_KDA_STATE_K_FIRST) != 0;
+    p.state_index = args->state_index;
+    p.n_slot = args->n_slot;
+    p.fresh = args->fresh;
+    return p;
 }
 
 brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route route,
                                  brim_error *err)
 {
-    return brim_kda_cuda_supported(args, route, err);
+    cudaStream_t stream = (cudaStream_t)args->stream;
+    if (args->n_seq == 0) { /* no task writes the rows, which all lie behind the last offset */
+        for (int64_t h = 0; h < args->n_value_head && args->n_tok > 0; h++)
+            BRIM_TRY(brim_cuda_check(
+                cudaMemset2DAsync((__nv_bfloat16 *)args->out + h * args->out_stride.head,
+                                  (size_t)args->out_stride.token * 2, 0, 256, (size_t)args->n_tok,
+                                  stream),
+                "kda: clearing rows", err));
+        return BRIM_OK;
+    }
+    (void)route;
+    return brim_kda_launch_m128(params_of(args), stream, err);
 }
 
 brim_status brim_kda_cuda_workspace_init(void *workspace, size_t n_bytes, void *stream,

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the KDA kernels receive, and one task's addresses on the device. */
+#ifndef BRIM_CUDA_KDA_PARAMS_CUH
+#define BRIM_CUDA_KDA_PARAMS_CUH
+
+#include <cuda_bf16.h>
+
+#include "brim/kernels.h"
+#include "cuda/kda/layout.h"
+#include "cuda/ptx/sync.cuh"
+
+struct kda_params {
+    const __nv_bfloat16 *q, *k, *v;
+    const void *g, *beta;
+    __nv_bfloat16 *out;
+    brim_kda_stride q_stride, k_stride, v_stride, g_stride, out_stride, beta_stride;
+    int64_t n_seq, n_tok;
+    int n_value_head, head_group; /* value heads a query head serves */
+    const void *cu_seqlens;
+    int offset_bytes; /* 0: fixed batch */
+    int gate, g_f32, beta_f32, beta_logit, l2norm;
+    float lower_bound, scale;
+    int mid; /* exponent split off the column factors: 58 at a bound of -5 */
+    const float *a_log, *dt_bias;
+    const void *initial;
+    void *final;
+    char *checkpoints;
+    int64_t state_stride;
+    int state_f32, k_first;
+    const int32_t *state_index;
+    int64_t n_slot;
+    const uint8_t *fresh;
+    uint32_t
+        *control; /* workspace: words, one line of 128 bytes a task and kind; null without a ring */
+    char *ring;
+};
+
+struct kda_task {
+    const __nv_bfloat16 *q, *k, *v;
+    const char *g, *beta;
+    __nv_bfloat16 *out;
+    int64_t row0;
+    int n_tok, n_chunk;
+    int seq, head;
+};
+
+BRIM_DEVICE int64_t kda_offset(const kda_params &p, int64_t i)
+{
+    int64_t at = p.offset_bytes == 4 ? ((const int32_t *)p.cu_seqlens)[i]
+                                     : ((const int64_t *)p.cu_seqlens)[i];
+    return at < 0         ? 0
+           : at > p.n_tok ? p.n_tok
+                          : at; /* bad offsets must not read outside the rows */
+}
+
+BRIM_DEVICE kda_task kda_task_make(const kda_params &p, int task)
+{
+    kda_task t;
+    t.seq = task / p.n_value_head;
+    t.head = task - t.seq * p.n_value_head;
+    int64_t n_tok = p.n_tok, batch = t.seq;
+    t.row0 = 0;
+    if (p.offset_bytes) {
+        int64_t begin = kda_offset(p, t.seq), end = kda_offset(p, t.seq + 1);
+        t.row0 = begin;
+        n_tok = end > begin ? end - begin : 0;
+        batch = 0;
+    }
+    int64_t q_head = t.head / p.head_group, head = t.head;
+    t.n_tok = (int)n_tok;
+    t.n_chunk = (int)((n_tok + KDA_CHUNK - 1) / KDA_CHUNK);
+    t.q = p.q + batch * p.q_stride.batch + t.row0 * p.q_stride.token + q_head * p.q_stride.head;
+    t.k = p.k + batch * p.k_stride.batch + t.row0 * p.k_stride.token + q_head * p.k_stride.head;
+    t.v = p.v + batch * p.v_stride.batch + t.row0 * p.v_stride.token + head * p.v_stride.head;
+    t.out =
+        p.out + batch * p.out_stride.batch + t.row0 * p.out_stride.token + head * p.out_stride.head;
+    t.g = (const char *)p.g +
+          (batch * p.g_stride.batch + t.row0 * p.g_stride.token + head * p.g_stride.head) *
+              (p.g_f32 ? 4 : 2);
+    t.beta = (const char *)p.beta + (batch * p.beta_stride.batch + t.row0 * p.beta_stride.token +
+                                     head * p.beta_stride.head) *
+                                        (p.beta_f32 ? 4 : 2);
+    return t;
+}
+
+/* Rows behind the last packed offset: zeros, by the threads of the last sequence's tasks. */
+BRIM_DEVICE void kda_zero_tail(const kda_params &p, const kda_task &t, int tid, int n_thread)
+{
+    if (!p.offset_bytes || t.seq != p.n_seq - 1) return;
+    int64_t begin = kda_offset(p, p.n_seq);
+    __nv_bfloat16 *out = p.out + (int64_t)t.head * p.out_stride.head;
+    for (int64_t i = begin * 16 + tid; i < p.n_tok * 16; i += n_thread)
+        *(uint4 *)(out + (i >> 4) * p.out_stride.token + (i & 15) * 8) = make_uint4(0, 0, 0, 0);
+}
+
+/* ex2 and rcp of the special-function unit: 2 ulp, subnormal results become zero. */
+BRIM_DEVICE float kda_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+BRIM_DEVICE float kda_rcp(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#endif

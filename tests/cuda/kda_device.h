@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A KDA case on the device: copies of its buffers, and the way back into the host's. */
+#ifndef BRIM_CHECK_KDA_DEVICE_H
+#define BRIM_CHECK_KDA_DEVICE_H
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+
+#include "check/kda_case.h"
+
+#define CUDA_OK(call)                                                                        \
+    do {                                                                                     \
+        cudaError_t code_ = (call);                                                          \
+        if (code_ != cudaSuccess) {                                                          \
+            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(code_)); \
+            exit(2);                                                                         \
+        }                                                                                    \
+    } while (0)
+
+enum { KDA_GUARD = 512 }; /* bytes of 0xA5 on both sides of every device buffer */
+
+struct kda_device {
+    struct kda_case *host;
+    brim_kda_args args;
+    char *block[16];
+    size_t bytes[16];
+    int n_block;
+};
+
+static inline void *kda_upload(struct kda_device *d, const void *from, size_t n_bytes)
+{
+    char *block;
+    CUDA_OK(cudaMalloc((void **)&block, n_bytes + 2 * KDA_GUARD));
+    CUDA_OK(cudaMemset(block, 0xA5, n_bytes + 2 * KDA_GUARD));
+    if (from) CUDA_OK(cudaMemcpy(block + KDA_GUARD, from, n_bytes, cudaMemcpyHostToDevice));
+    d->block[d->n_block] = block;
+    d->bytes[d->n_block++] = n_bytes;
+    return block + KDA_GUARD;
+}
+
+/* The device's arguments for a host case; extra pointers (pool, fresh) are the caller's business.
+ */
+static inline void kda_device_make(struct kda_device *d, struct kda_case *c)
+{
+    memset(d, 0, sizeof *d);
+    d->host = c;
+    d->args = c->args;
+    brim_kda_args *a = &d->args;
+    a->device = BRIM_KERNEL_CUDA;
+    a->q = kda_upload(d, c->q, c->q_bytes);
+    a->k = kda_upload(d, c->k, c->q_bytes);
+    a->v = kda_upload(d, c->v, c->v_bytes);
+    a->g = kda_upload(d, c->g, c->g_bytes);
+    a->beta = kda_upload(d, c->beta, c->beta_bytes);
+    a->out = kda_upload(d, c->out, c->v_bytes);
+    a->final_state = kda_upload(d, c->final, c->state_bytes);
+    if (c->initial) a->initial_state = kda_upload(d, c->initial, c->state_bytes);
+    if (c->offsets) a->cu_seqlens = kda_upload(d, c->offsets, c->offset_bytes);
+    if (c->checkpoints) a->checkpoints = kda_upload(d, c->checkpoints, c->checkpoint_bytes);
+    if (c->a_log) a->a_log = kda_upload(d, c->a_log, (size_t)a->n_value_head * 4);
+    if (c->dt_bias) a->dt_bias = kda_upload(d, c->dt_bias, (size_t)a->n_value_head * 512);
+    size_t n_bytes = 0;
+    brim_error err = {0};
+    if (brim_kda_workspace_bytes(a, &n_bytes, &err) == BRIM_OK && n_bytes) {
+        a->workspace = kda_upload(d, NULL, n_bytes);
+        a->workspace_bytes = n_bytes;
+        if (brim_kda_workspace_init(BRIM_KERNEL_CUDA, a->workspace, n_bytes, NULL, &err))
+            printf("%s\n", err.text);
+    }
+}
+
+/* Outputs back into the host case. false: a guard byte changed. */
+static inline bool kda_device_fetch(struct kda_device *d)
+{
+    struct kda_case *c = d->host;
+    bool clean = true;
+    CUDA_OK(cudaDeviceSynchronize());
+    CUDA_OK(cudaMemcpy(c->out, d->args.out, c->v_bytes, cudaMemcpyDeviceToHost));
+    CUDA_OK(cudaMemcpy(c->final, d->args.final_state, c->state_bytes, cudaMemcpyDeviceToHost));
+    if (c->checkpoints)
+        CUDA_OK(cudaMemcpy(c->checkpoints, d->args.checkpoints, c->checkpoint_bytes,
+                           cudaMemcpyDeviceToHost));
+    for (int i = 0; i < d->n_block; i++) {
+        unsigned char guard[2 * KDA_GUARD];
+        CUDA_OK(cudaMemcpy(guard, d->block[i], KDA_GUARD, cudaMemcpyDeviceToHost));
+        CUDA_OK(cudaMemcpy(guard + KDA_GUARD, d->block[i] + KDA_GUARD + d->bytes[i], KDA_GUARD,
+                           cudaMemcpyDeviceToHost));
+        for (int j = 0; j < 2 * KDA_GUARD; j++) clean = clean && guard[j] == 0xA5;
+    }
+    return clean;
+}
+
+static inline void kda_device_free(struct kda_device *d)
+{
+    for (int i = 0; i < d->n_block; i++) CUDA_OK(cudaFree(d->block[i]));
+    memset(d, 0, sizeof *d);
+}
+
+#endif
