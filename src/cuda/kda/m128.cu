@@ -19,7 +19,7 @@ enum {
 };
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 
-__global__ void __launch_bounds__(N_THREAD, 1)
+static __global__ void __launch_bounds__(N_THREAD, 1)
     brim_kda_m128_sm90(const __grid_constant__ kda_params p)
 {
     extern __shared__ char raw[];
