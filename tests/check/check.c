@@ -24,6 +24,7 @@ static const struct {
 } groups[] = {
     {"elem", check_elem},
     {"attn", check_attn},
+    {"linear", check_linear},
 };
 enum { N_GROUP = sizeof groups / sizeof *groups, MAX_BUFFER = 256 };
 

@@ -54,5 +54,6 @@ void check_bench(struct check *c, const char *name, double work, const char *uni
 /* The groups, one per check_<op>.c; listed in check.c. */
 void check_elem(struct check *c);
 void check_attn(struct check *c);
+void check_linear(struct check *c);
 
 #endif
