@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Benches of the matrix kernels: kernels on one thread with weights in L2, then products on two
  * threads with weights that rotate through more than the last-level cache. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

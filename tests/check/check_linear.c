@@ -167,9 +167,9 @@ static void matvec_case(struct check *c, const void *param)
     float *sum = check_alloc(c, (size_t)(n_row * n_group) * sizeof *sum, 4);
     for (int64_t row = 0; row < n_row; row++)
         for (int64_t g = 0; g < n_group; g++) {
-            double s = 0;
-            for (int64_t k = 0; k < group; k++) s += (double)x[row * x_stride + g * group + k];
-            sum[row * n_group + g] = (float)s;
+            double exact = 0;
+            for (int64_t k = 0; k < group; k++) exact += (double)x[row * x_stride + g * group + k];
+            sum[row * n_group + g] = (float)exact;
         }
     if (kind == BRIM_LINEAR_W4)
         c->ops->w4_matvec(&w, begin, n_in, x, x_stride, sum, n_group, n_row, y, y_stride);
