@@ -96,6 +96,9 @@ typedef struct brim_chat_settings {
     bool add_generation_prompt; /* default true */
     bool enable_thinking;       /* default false; models with a thinking switch only */
     bool parse_specials;        /* default false: content never becomes control tokens */
+    bool stable_history;        /* default false: as the template. True keeps Qwen3's empty think
+                                   block before earlier answers, so that a turn's ids start with
+                                   those of the turn before and sync reuses them */
 } brim_chat_settings;
 BRIM_API void brim_chat_settings_default(brim_chat_settings *settings);
 
@@ -206,7 +209,7 @@ typedef enum brim_finish {
 
 typedef struct brim_generate_options {
     int64_t max_tokens;       /* < 0: until the context is full; 0: nothing */
-    const char *const *stops; /* n_stop non-empty strings */
+    const char *const *stops; /* n_stop non-empty strings of valid UTF-8 */
     size_t n_stop;
     bool ignore_eos;
     brim_text_fn *on_text; /* may be NULL */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "text/utf8.h"
 
 struct automaton {
     const char *text; /* inside brim_stop.texts */
@@ -44,6 +45,8 @@ brim_status brim_stop_create(struct brim_stop **out, const char *const *stops, s
         size_t len = strlen(stops[i]);
         BRIM_REQUIRE(err, len <= UINT16_MAX, BRIM_E_RANGE,
                      "stop string %zu has %zu bytes, at most 65535 work", i, len);
+        BRIM_REQUIRE(err, brim_utf8_valid_prefix((const uint8_t *)stops[i], len) == len,
+                     BRIM_E_ARGUMENT, "stop string %zu is not valid UTF-8", i);
         total += len;
         if (len > longest) longest = len;
     }

@@ -13,7 +13,8 @@
 
 struct brim_stop;
 
-/* n_stop non-empty NUL-terminated strings (copied). max_piece: bytes of the longest single feed. */
+/* n_stop non-empty strings of valid UTF-8 (copied), so that no cut falls into a character.
+ * max_piece: bytes of the longest single feed. */
 brim_status brim_stop_create(struct brim_stop **out, const char *const *stops, size_t n_stop,
                              size_t max_piece, brim_error *err);
 void brim_stop_free(struct brim_stop **stop);

@@ -108,6 +108,7 @@ brim_status brim_chat_tokenize(const brim_engine *engine, const brim_chat_turn *
         .add_generation_prompt = settings->add_generation_prompt,
         .enable_thinking = settings->enable_thinking,
         .parse_user_specials = settings->parse_specials,
+        .stable_history = settings->stable_history,
     };
     struct brim_ids list = {0};
     if (status == BRIM_OK)

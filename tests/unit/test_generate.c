@@ -232,7 +232,7 @@ static void stop_strings(void **state)
                 memcpy(one, whole.data + at, n);
                 one[n] = '\0';
                 snprintf(two, sizeof two, "%.*s!", (int)(n / 2 + 1), whole.data + at);
-                if (strlen(one) != n) continue; /* a NUL byte */
+                if (strlen(one) != n || !is_utf8(one, n) || !is_utf8(two, strlen(two))) continue;
                 const char *stops[] = {two, one};
                 long expected = first_stop(whole.data, whole.n, stops, 2);
                 brim_generate_result r = generate(
@@ -241,7 +241,6 @@ static void stop_strings(void **state)
                     &part, NULL);
                 assert_true(expected >= 0 && expected <= (long)at);
                 assert_int_equal(r.finish, BRIM_FINISH_STOP);
-                /* The callback saw whole characters: a stop that begins inside one is cut there. */
                 assert_int_equal(part.n, expected);
                 assert_memory_equal(part.data, whole.data, part.n);
                 n_spread += n > 4;
@@ -251,7 +250,7 @@ static void stop_strings(void **state)
     assert_true(n_spread > 20);
 }
 
-static void empty_stop_is_refused(void **state)
+static void bad_stops_are_refused(void **state)
 {
     (void)state;
     const char *stops[] = {"a", ""};
@@ -268,6 +267,8 @@ static void empty_stop_is_refused(void **state)
     brim_generate_result result;
     MUST_FAIL(brim_generate(session, sampler, &options, &result, &err), BRIM_E_ARGUMENT,
               "stop string 1");
+    stops[1] = "\xE2\x80";
+    MUST_FAIL(brim_generate(session, sampler, &options, &result, &err), BRIM_E_ARGUMENT, "UTF-8");
     assert_int_equal(brim_session_length(session), 4);
     MUST(brim_session_rewind(session, 2, &err));
     options.n_stop = 0;
@@ -373,7 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matcher),         cmocka_unit_test(length_limits),
         cmocka_unit_test(cut_anywhere),    cmocka_unit_test(stop_strings),
-        cmocka_unit_test(end_token),       cmocka_unit_test(empty_stop_is_refused),
+        cmocka_unit_test(end_token),       cmocka_unit_test(bad_stops_are_refused),
         cmocka_unit_test(callback_stops),  cmocka_unit_test(no_memory_is_taken),
         cmocka_unit_test(smollm2_answers),
     };
