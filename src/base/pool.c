@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Jobs follow each other every few microseconds during decode, so workers spin briefly before they
- * sleep on a condition variable. */
+ * sleep on a condition variable. A job ends when its items are done, not when every worker has come
+ * by: a worker the system has taken off its processor holds nobody up unless it is inside an item.
+ *
+ * One 64-bit word says which job is current and how many of its items are left. A worker claims an
+ * item by a compare-and-swap of that word; only then does it read the job's other fields, which
+ * stay as they are until the claimed item is done. */
 #define _GNU_SOURCE
 #include "base/pool.h"
 
@@ -13,19 +18,24 @@
 
 #include "base/mem.h"
 
-/* About 20-50 us of spinning: longer than the gap between two operators of a forward pass, short
- * enough not to burn a core while the caller samples or prints. */
-enum { POOL_SPIN = 20000, POOL_MAX_THREAD = 1024 };
+/* A pause takes 10-50 ns. Workers spin for 0.2-1 ms, longer than the gap between two tokens of a
+ * small model; the caller, who knows that a worker is inside an item, gives way after a tenth of
+ * that. */
+enum {
+    POOL_SPIN = 20000,
+    POOL_CALLER_SPIN = 2000,
+    POOL_MAX_THREAD = 1024,
+    POOL_MAX_ITEM = INT32_MAX /* of one round */
+};
 
 struct brim_pool {
     int n_thread;
     pthread_t *threads; /* n_thread - 1 */
     brim_pool_fn *fn;
     void *arg;
-    int64_t n_item;
-    _Alignas(64) atomic_int_fast64_t next; /* next item to hand out */
-    _Alignas(64) atomic_int n_busy;        /* workers that have not finished the current job */
-    _Alignas(64) atomic_uint generation;   /* counts jobs; a change is the start signal */
+    int64_t first_item, n_item;
+    _Alignas(64) atomic_uint_fast64_t current; /* job number << 32 | items not yet handed out */
+    _Alignas(64) atomic_int_fast64_t n_done;   /* items of the current job that are finished */
     atomic_bool stop;
     atomic_int n_asleep;
     pthread_mutex_t mutex;
@@ -46,13 +56,25 @@ static inline void cpu_relax(void)
 #endif
 }
 
-static void run_items(struct brim_pool *pool, int worker)
+static uint32_t job_of(uint64_t current)
 {
-    for (;;) {
-        int64_t item = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (item >= pool->n_item) return;
-        pool->fn(pool->arg, item, worker);
+    return (uint32_t)(current >> 32);
+}
+
+/* Work on job number `job` until it has no items left (or is over). */
+static void run_items(struct brim_pool *pool, uint32_t job, int worker)
+{
+    int64_t n_done = 0;
+    uint64_t now = atomic_load_explicit(&pool->current, memory_order_acquire);
+    while (job_of(now) == job && (uint32_t)now > 0) {
+        if (!atomic_compare_exchange_weak_explicit(&pool->current, &now, now - 1,
+                                                   memory_order_acq_rel, memory_order_acquire))
+            continue;
+        pool->fn(pool->arg, pool->first_item + pool->n_item - (int64_t)(uint32_t)now, worker);
+        n_done++;
+        now = atomic_load_explicit(&pool->current, memory_order_acquire);
     }
+    if (n_done > 0) atomic_fetch_add_explicit(&pool->n_done, n_done, memory_order_release);
 }
 
 static void *worker_main(void *opaque)
@@ -60,39 +82,41 @@ static void *worker_main(void *opaque)
     struct worker_arg arg = *(struct worker_arg *)opaque;
     brim_free(opaque);
     struct brim_pool *pool = arg.pool;
-    unsigned seen = 0;
+    uint32_t seen = 0;
     for (;;) {
-        unsigned now = seen;
+        uint32_t job = seen;
         for (int i = 0; i < POOL_SPIN; i++) {
-            now = atomic_load_explicit(&pool->generation, memory_order_acquire);
-            if (now != seen) break;
+            job = job_of(atomic_load_explicit(&pool->current, memory_order_acquire));
+            if (job != seen) break;
             cpu_relax();
         }
-        if (now == seen) {
+        if (job == seen) {
             pthread_mutex_lock(&pool->mutex);
             atomic_fetch_add(&pool->n_asleep, 1);
-            while ((now = atomic_load(&pool->generation)) == seen)
+            while ((job = job_of(atomic_load(&pool->current))) == seen)
                 pthread_cond_wait(&pool->wake, &pool->mutex);
             atomic_fetch_sub(&pool->n_asleep, 1);
             pthread_mutex_unlock(&pool->mutex);
         }
-        seen = now;
+        seen = job;
         if (atomic_load_explicit(&pool->stop, memory_order_acquire)) return NULL;
-        run_items(pool, arg.worker);
-        atomic_fetch_sub_explicit(&pool->n_busy, 1, memory_order_release);
+        run_items(pool, job, arg.worker);
     }
 }
 
-/* The start signal. n_asleep is read after generation is written, and a worker re-reads generation
- * under the mutex after raising n_asleep (both sequentially consistent), so no wake-up is lost. */
-static void start_workers(struct brim_pool *pool)
+/* Begin the next job, of n_item items. n_asleep is read after the word is written, and a worker
+ * re-reads the word under the mutex after raising n_asleep (all sequentially consistent), so no
+ * wake-up is lost. */
+static uint32_t start_job(struct brim_pool *pool, uint32_t n_item)
 {
-    atomic_fetch_add(&pool->generation, 1);
+    uint32_t job = job_of(atomic_load_explicit(&pool->current, memory_order_relaxed)) + 1;
+    atomic_store(&pool->current, (uint64_t)job << 32 | n_item);
     if (atomic_load(&pool->n_asleep) > 0) {
         pthread_mutex_lock(&pool->mutex);
         pthread_cond_broadcast(&pool->wake);
         pthread_mutex_unlock(&pool->mutex);
     }
+    return job;
 }
 
 static int processors_allowed(void)
@@ -152,18 +176,20 @@ void brim_pool_run(struct brim_pool *pool, brim_pool_fn *fn, void *arg, int64_t 
         for (int64_t i = 0; i < n_item; i++) fn(arg, i, 0);
         return;
     }
-    pool->fn = fn;
-    pool->arg = arg;
-    pool->n_item = n_item;
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool->n_busy, pool->n_thread - 1, memory_order_relaxed);
-    start_workers(pool);
-    run_items(pool, 0);
-    for (int spin = 0; atomic_load_explicit(&pool->n_busy, memory_order_acquire) > 0; spin++) {
-        if (spin < POOL_SPIN)
-            cpu_relax();
-        else
-            sched_yield(); /* more threads than processors: let the last worker run */
+    for (int64_t first = 0; first < n_item; first += POOL_MAX_ITEM) {
+        int64_t n = n_item - first < POOL_MAX_ITEM ? n_item - first : POOL_MAX_ITEM;
+        pool->fn = fn;
+        pool->arg = arg;
+        pool->first_item = first;
+        pool->n_item = n;
+        atomic_store_explicit(&pool->n_done, 0, memory_order_relaxed);
+        run_items(pool, start_job(pool, (uint32_t)n), 0);
+        for (int spin = 0; atomic_load_explicit(&pool->n_done, memory_order_acquire) < n; spin++) {
+            if (spin < POOL_CALLER_SPIN)
+                cpu_relax();
+            else
+                sched_yield(); /* more threads than processors: let the worker finish */
+        }
     }
 }
 
@@ -172,7 +198,7 @@ void brim_pool_free(struct brim_pool **pool_ptr)
     struct brim_pool *pool = *pool_ptr;
     if (!pool) return;
     atomic_store(&pool->stop, true);
-    start_workers(pool);
+    (void)start_job(pool, 0);
     for (int i = 0; i + 1 < pool->n_thread; i++) pthread_join(pool->threads[i], NULL);
     pthread_mutex_destroy(&pool->mutex);
     pthread_cond_destroy(&pool->wake);
