@@ -39,7 +39,8 @@ static void rope_vec(float *x, const float *cos_half, const float *sin_half, int
     int half = head_dim / 2;
     for (int i = 0; i < half; i += 16) {
         int n = half - i < 16 ? half - i : 16;
-        v16 c = v16_load_n(cos_half + i, n), s = v16_load_n(sin_half + i, n);
+        v16 c = n == 16 ? v16_load(cos_half + i) : v16_load_n(cos_half + i, n);
+        v16 s = n == 16 ? v16_load(sin_half + i) : v16_load_n(sin_half + i, n);
         for (int head = 0; head < n_head; head++) {
             float *low = x + (int64_t)head * head_dim + i, *high = low + half;
             v16 a = n == 16 ? v16_load(low) : v16_load_n(low, n);
