@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Builds the kernel tables, once, for every tier this architecture has. Building a table only
- * stores addresses, so tables of tiers the processor lacks are harmless. */
+ * Builds the kernel tables, once, for every tier this processor has. The init functions of a tier are
+ * compiled with its instructions, so even filling a table the processor lacks could fault. */
 #include "cpu/cpu_ops.h"
 
 #include <assert.h>
@@ -48,7 +48,9 @@ static void init_tier(struct brim_cpu_ops *ops, enum brim_cpu_tier tier)
 
 static void build_tables(void)
 {
+    struct brim_cpu_info info = brim_cpu_detect();
     for (int tier = 0; tier < 4; tier++) {
+        if (!brim_cpu_tier_ok(&info, (enum brim_cpu_tier)tier)) continue;
         for (int modifier = 0; modifier < 2; modifier++) {
             struct brim_cpu_ops *ops = &tables[tier][modifier];
             init_c(ops);
