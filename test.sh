@@ -134,6 +134,8 @@ lane_model() {
         return
     fi
     step "run.sh answers" tests/cli/check_run_sh.sh "$model"
+    [ -x build/release/tests/check_llama ] || build release
+    step "agrees with llama.cpp" build/release/tests/check_llama "$model"
 }
 
 lane_asan-ubsan() { build asan-ubsan && tests asan-ubsan -L check; }

@@ -16,13 +16,7 @@ import time
 
 import llama_cpp as ll
 
-
-def status_kib(field):
-    with open("/proc/self/status", encoding="ascii") as f:
-        for line in f:
-            if line.startswith(field + ":"):
-                return int(line.split()[1])
-    return 0
+from versions import status_kib
 
 
 def quiet(level, text, user):

@@ -15,6 +15,15 @@ def processor():
     return platform.processor()
 
 
+def status_kib(field):
+    """A field of /proc/self/status, for example VmHWM, the peak of the resident memory."""
+    with open("/proc/self/status", encoding="ascii") as f:
+        for line in f:
+            if line.startswith(field + ":"):
+                return int(line.split()[1])
+    return 0
+
+
 def version(package):
     try:
         return importlib.metadata.version(package)
