@@ -178,9 +178,10 @@ brim_status brim_pretok_run(const struct brim_pretok *pretok, struct brim_pretok
                             const char *text, size_t len, brim_word_fn *fn, void *ctx,
                             brim_error *err)
 {
-    /* Work the patterns of real tokenizers need is a small multiple of the text; the limit only
-     * stops a pattern whose backtracking explodes. */
-    uint64_t limit = 10000000 + 64 * (uint64_t)len;
+    /* What the patterns of real tokenizers need is a small multiple of the text; the limits only
+     * stop a pattern whose backtracking explodes. */
+    uint64_t limit = 1000000 + 64 * (uint64_t)len;
     pcre2_set_match_limit(match->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
+    pcre2_set_heap_limit(match->context, 512 * 1024); /* KiB; used without a JIT */
     return run_step(pretok, 0, match, text, len, fn, ctx, err);
 }

@@ -50,10 +50,10 @@ brim_status brim_tokenizer_find_bytes(struct brim_tokenizer *tokenizer, const ch
 }
 
 brim_status brim_tokenizer_add_merge(struct brim_tokenizer *tokenizer, size_t rank,
-                                     struct brim_str left, struct brim_str right, const char *path,
-                                     brim_error *err)
+                                     struct brim_str left, struct brim_str right, int32_t *made,
+                                     const char *path, brim_error *err)
 {
-    char bytes[1024];
+    char bytes[4096];
     size_t n_left = 0, n_right = 0;
     int32_t id_left = -1, id_right = -1, id = -1;
     if (left.len + right.len <= sizeof bytes &&
@@ -61,7 +61,7 @@ brim_status brim_tokenizer_add_merge(struct brim_tokenizer *tokenizer, size_t ra
         brim_alphabet_decode(right.data, right.len, bytes + n_left, &n_right)) {
         id_left = brim_vocab_find(&tokenizer->vocab, bytes, n_left);
         id_right = brim_vocab_find(&tokenizer->vocab, bytes + n_left, n_right);
-        id = brim_vocab_find(&tokenizer->vocab, bytes, n_left + n_right);
+        id = brim_vocab_find_near(&tokenizer->vocab, *made + 1, bytes, n_left + n_right);
     }
     BRIM_REQUIRE(err, id_left >= 0 && id_right >= 0 && id >= 0, BRIM_E_FORMAT,
                  "%s: merge %zu (\"%.*s\" and \"%.*s\") %s", path, rank,
@@ -69,6 +69,7 @@ brim_status brim_tokenizer_add_merge(struct brim_tokenizer *tokenizer, size_t ra
                  (int)(right.len < 64 ? right.len : 64), right.data,
                  id_left < 0 || id_right < 0 ? "names a token the vocabulary does not have"
                                              : "makes a token the vocabulary does not have");
+    *made = id;
     BRIM_REQUIRE(err,
                  brim_merge_table_add(&tokenizer->merges, id_left, id_right, (uint32_t)rank, id),
                  BRIM_E_FORMAT, "%s: merge %zu (\"%.*s\" and \"%.*s\") appears twice", path, rank,
@@ -154,6 +155,7 @@ static brim_status encode_word(void *ctx, const char *word, size_t len, brim_err
         if (id >= 0) e->scratch.word[n++] = id;
     }
     BRIM_TRY(brim_bpe_merge(&t->merges, &e->scratch, n, &n, err));
+    if (!n) return BRIM_OK; /* no byte of the word has a token */
     BRIM_TRY(reserve_ids(e->ids, n, err));
     memcpy(e->ids->data + e->ids->n, e->scratch.word, n * sizeof *e->scratch.word);
     e->ids->n += n;

@@ -26,9 +26,10 @@ brim_status brim_tokenizer_new(struct brim_tokenizer **out, brim_error *err);
 /* Fill byte_id from the vocabulary; BRIM_E_FORMAT when no byte at all is a token. */
 brim_status brim_tokenizer_find_bytes(struct brim_tokenizer *tokenizer, const char *path,
                                       brim_error *err);
-/* Merge number `rank`: two texts in the byte alphabet. Unknown tokens and results are errors. */
+/* Merge number `rank`: two texts in the byte alphabet. Unknown tokens and results are errors. *made
+ * is the token the merge before made (any value at first) and receives that of this one. */
 brim_status brim_tokenizer_add_merge(struct brim_tokenizer *tokenizer, size_t rank,
-                                     struct brim_str left, struct brim_str right, const char *path,
-                                     brim_error *err);
+                                     struct brim_str left, struct brim_str right, int32_t *made,
+                                     const char *path, brim_error *err);
 
 #endif

@@ -82,7 +82,8 @@ static brim_status tree(struct source *src, const struct members *members, const
     json_t *value =
         json_loadb(text->data, text->len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
     if (!value) {
-        if (json_error_code(&why) == json_error_out_of_memory)
+        /* Where Jansson's allocator fails it mostly leaves without a word. */
+        if (json_error_code(&why) == json_error_out_of_memory || !why.text[0])
             return brim_fail(src->err, BRIM_E_NO_MEMORY, "no memory for %s", src->path);
         return brim_fail(src->err, BRIM_E_FORMAT, "%s: \"%s\": %s", src->path, name, why.text);
     }
@@ -183,6 +184,7 @@ static brim_status read_merges(struct source *src)
     if (scan.status == BRIM_OK) scan.status = brim_merge_table_init(&t->merges, n_merge, src->err);
     scan.at = 0;
     first = true;
+    int32_t made = -1;
     brim_json_scan_take(&scan, '[');
     for (size_t rank = 0; brim_json_scan_more(&scan, ']', &first); rank++) {
         struct brim_str left, right;
@@ -202,7 +204,7 @@ static brim_status read_merges(struct source *src)
             }
             left.len = (size_t)(space - left.data);
         }
-        scan.status = brim_tokenizer_add_merge(t, rank, left, right, src->path, src->err);
+        scan.status = brim_tokenizer_add_merge(t, rank, left, right, &made, src->path, src->err);
     }
     brim_json_scan_free(&scan);
     return scan.status;

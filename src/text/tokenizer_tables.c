@@ -88,6 +88,7 @@ static brim_status fill(struct brim_tokenizer *t, const struct brim_vocab_tables
     BRIM_TRY(brim_vocab_index(&t->vocab, path, err));
     BRIM_TRY(brim_tokenizer_find_bytes(t, path, err));
     BRIM_TRY(brim_merge_table_init(&t->merges, tables->n_merge, err));
+    int32_t made = -1;
     for (size_t i = 0; i < tables->n_merge; i++) {
         struct brim_str merge = tables->merges[i];
         const char *space = merge.len ? memchr(merge.data + 1, ' ', merge.len - 1) : NULL;
@@ -95,7 +96,7 @@ static brim_status fill(struct brim_tokenizer *t, const struct brim_vocab_tables
                      path, i);
         struct brim_str left = {merge.data, (size_t)(space - merge.data)};
         struct brim_str right = {space + 1, merge.len - left.len - 1};
-        BRIM_TRY(brim_tokenizer_add_merge(t, i, left, right, path, err));
+        BRIM_TRY(brim_tokenizer_add_merge(t, i, left, right, &made, path, err));
     }
     return BRIM_OK;
 }

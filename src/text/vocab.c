@@ -118,6 +118,17 @@ int32_t brim_vocab_find(const struct brim_vocab *vocab, const char *bytes, size_
     return *slot_of(vocab, bytes, len);
 }
 
+int32_t brim_vocab_find_near(const struct brim_vocab *vocab, int32_t guess, const char *bytes,
+                             size_t len)
+{
+    if (guess >= 0 && guess < vocab->n_token) {
+        const struct brim_token *token = &vocab->tokens[guess];
+        if (token->indexed && token->len == len && !memcmp(vocab->text + token->at, bytes, len))
+            return guess;
+    }
+    return brim_vocab_find(vocab, bytes, len);
+}
+
 struct brim_str brim_vocab_text(const struct brim_vocab *vocab, int32_t id)
 {
     if (id < 0 || id >= vocab->n_token || vocab->tokens[id].kind == BRIM_TOKEN_NONE)

@@ -46,6 +46,9 @@ brim_status brim_vocab_set(struct brim_vocab *vocab, int64_t id, const char *tex
 brim_status brim_vocab_index(struct brim_vocab *vocab, const char *path, brim_error *err);
 /* Id of the indexed token with exactly these bytes, or -1. */
 int32_t brim_vocab_find(const struct brim_vocab *vocab, const char *bytes, size_t len);
+/* The same, looking at `guess` first: merges make tokens mostly in the order of their ids. */
+int32_t brim_vocab_find_near(const struct brim_vocab *vocab, int32_t guess, const char *bytes,
+                             size_t len);
 struct brim_str brim_vocab_text(const struct brim_vocab *vocab, int32_t id);
 
 /* Decode text in GPT-2's alphabet to bytes; out has room for len. False when a character is not in
