@@ -15,6 +15,9 @@ void brim_cpu_init_attn_c(struct brim_cpu_ops *ops);
 
 #if defined(__x86_64__)
 /* src/cpu/x86 */
+void brim_cpu_init_w4_avx2(struct brim_cpu_ops *ops);
+void brim_cpu_init_q8_avx2(struct brim_cpu_ops *ops);
+void brim_cpu_init_dense_avx2(struct brim_cpu_ops *ops);
 void brim_cpu_init_elem_avx2(struct brim_cpu_ops *ops);
 void brim_cpu_init_attn_avx2(struct brim_cpu_ops *ops);
 void brim_cpu_init_w4_avx512(struct brim_cpu_ops *ops);

@@ -25,6 +25,9 @@ static void init_tier(struct brim_cpu_ops *ops, enum brim_cpu_tier tier)
 {
 #if defined(__x86_64__)
     if (tier == BRIM_CPU_TIER_AVX2 || tier == BRIM_CPU_TIER_AVX512) {
+        brim_cpu_init_w4_avx2(ops);
+        brim_cpu_init_q8_avx2(ops);
+        brim_cpu_init_dense_avx2(ops);
         brim_cpu_init_elem_avx2(ops);
         brim_cpu_init_attn_avx2(ops);
     }
