@@ -72,13 +72,16 @@ static void w4_x8_c(const struct brim_panel *w, int64_t in_begin, int64_t in_end
             float scale[BRIM_PANEL], bias[BRIM_PANEL];
             load_params(w, at, scale, bias);
             struct brim_x8_record x = brim_x8_record_at(tile, n_row, (in - in_begin) / 32);
-            for (int lane = 0; lane < BRIM_PANEL; lane++) {
-                int32_t dot = 0;
-                for (int k = 0; k < BRIM_X8_GROUP; k++)
-                    dot += (int32_t)(codes[k / 8 * BRIM_PANEL + lane] >> (k % 8 * 4) & 15) *
-                           x.q[row * BRIM_X8_GROUP + brim_x8_order(k)];
-                total[lane] += scale[lane] * ((float)dot * x.scale[row]) + bias[lane] * x.sum[row];
+            int32_t dot[BRIM_PANEL] = {0};
+            for (int k = 0; k < BRIM_X8_GROUP; k++) {
+                const uint32_t *word = codes + k / 8 * BRIM_PANEL;
+                int32_t q = x.q[row * BRIM_X8_GROUP + brim_x8_order(k)];
+                for (int lane = 0; lane < BRIM_PANEL; lane++)
+                    dot[lane] += (int32_t)(word[lane] >> (k % 8 * 4) & 15) * q;
             }
+            for (int lane = 0; lane < BRIM_PANEL; lane++)
+                total[lane] +=
+                    scale[lane] * ((float)dot[lane] * x.scale[row]) + bias[lane] * x.sum[row];
         }
         for (int lane = 0; lane < BRIM_PANEL; lane++) y[row * y_stride + lane] = total[lane];
     }
