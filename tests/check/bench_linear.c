@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Benches of the matrix kernels: kernels on one thread with weights in L2, then products on two
- * threads with weights that rotate through more than the last-level cache. */
+ * Benches of the matrix kernels: kernels on one thread with weights in L1, then products on one and
+ * two threads with weights that rotate through more than the last-level cache. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +138,37 @@ static void run_product(void *arg)
                     linear->n_out, b->scratch);
 }
 
+struct pack_bench {
+    struct brim_weight w;
+    struct brim_pool *pool;
+};
+
+static void run_pack(void *arg)
+{
+    struct pack_bench *b = arg;
+    struct brim_linear linear;
+    if (brim_linear_pack(&linear, &b->w, 1, "w", b->pool, NULL) != BRIM_OK) abort();
+    brim_linear_free(&linear);
+}
+
+/* Repacking, the larger part of loading a model; includes the first touch of the panels. */
+static void bench_pack(struct check *c, struct brim_pool *pool, enum brim_weight_kind kind,
+                       int64_t n_out, int64_t n_in)
+{
+    struct pack_bench b = {.pool = pool};
+    b.w = (struct brim_weight){
+        .kind = kind, .dtype = BRIM_DTYPE_F16, .n_out = n_out, .n_in = n_in, .group = 32};
+    b.w.data_bytes = (size_t)n_out * brim_weight_row_bytes(&b.w);
+    void *data = brim_calloc(1, b.w.data_bytes);
+    if (!data) abort();
+    b.w.data = data;
+    char name[64];
+    snprintf(name, sizeof name, "pack %s %lldx%lld", brim_weight_kind_name(kind), (long long)n_out,
+             (long long)n_in);
+    report(c, name, 0, best_time(run_pack, &b), (double)b.w.data_bytes, 0);
+    brim_free(data);
+}
+
 static void bench_product(struct check *c, struct brim_pool *pool, enum brim_weight_kind kind,
                           int64_t n_out, int64_t n_in)
 {
@@ -180,13 +211,21 @@ static void bench_product(struct check *c, struct brim_pool *pool, enum brim_wei
 
 void bench_linear(struct check *c)
 {
-    struct brim_pool *pool = NULL;
+    static const int64_t shapes[][2] = {{960, 576}, {576, 576}, {3072, 576}, {576, 1536}};
     bench_kernels(c);
-    if (brim_pool_create(&pool, 2, NULL) != BRIM_OK) abort();
-    bench_product(c, pool, BRIM_WEIGHT_Q4_1, 960, 576);
-    bench_product(c, pool, BRIM_WEIGHT_Q4_1, 576, 576);
-    bench_product(c, pool, BRIM_WEIGHT_Q4_1, 3072, 576);
-    bench_product(c, pool, BRIM_WEIGHT_Q4_1, 576, 1536);
-    bench_product(c, pool, BRIM_WEIGHT_Q8_0, 49152, 576);
-    brim_pool_free(&pool);
+    if (c->ops == c->ref) return; /* minutes, and nobody's choice */
+    for (int n_thread = 1; n_thread <= 2; n_thread++) {
+        struct brim_pool *pool = NULL;
+        if (brim_pool_create(&pool, n_thread, NULL) != BRIM_OK) abort();
+        printf("%s, %d thread%s\n", brim_cpu_tier_name(c->ops->tier), n_thread,
+               n_thread > 1 ? "s" : "");
+        bench_pack(c, pool, BRIM_WEIGHT_Q4_1, 3072, 576);
+        bench_pack(c, pool, BRIM_WEIGHT_Q4_1, 576, 1536);
+        bench_pack(c, pool, BRIM_WEIGHT_Q8_0, 49152, 576);
+        bench_pack(c, pool, BRIM_WEIGHT_DENSE, 3072, 576);
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            bench_product(c, pool, BRIM_WEIGHT_Q4_1, shapes[i][0], shapes[i][1]);
+        bench_product(c, pool, BRIM_WEIGHT_Q8_0, 49152, 576);
+        brim_pool_free(&pool);
+    }
 }
