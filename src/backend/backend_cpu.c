@@ -11,9 +11,14 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 
-static struct cpu_backend *self(const struct brim_backend *backend)
+static struct cpu_backend *self(struct brim_backend *backend)
 {
-    return (struct cpu_backend *)(uintptr_t)backend;
+    return (struct cpu_backend *)backend;
+}
+
+static const struct cpu_backend *self_const(const struct brim_backend *backend)
+{
+    return (const struct cpu_backend *)backend;
 }
 
 /* ---- weights ---- */
@@ -129,7 +134,7 @@ static brim_status vector_create(struct brim_backend *backend, struct brim_vecto
 
 static uint64_t weight_bytes(const struct brim_backend *backend)
 {
-    return self(backend)->weight_bytes;
+    return self_const(backend)->weight_bytes;
 }
 
 /* ---- session memory ---- */
@@ -393,10 +398,10 @@ brim_status brim_backend_cpu_open(struct brim_backend **out,
 
 const char *brim_backend_cpu_tier(const struct brim_backend *backend)
 {
-    return brim_cpu_tier_name(self(backend)->ops->tier);
+    return brim_cpu_tier_name(self_const(backend)->ops->tier);
 }
 
 int brim_backend_cpu_n_thread(const struct brim_backend *backend)
 {
-    return brim_pool_size(self(backend)->pool);
+    return brim_pool_size(self_const(backend)->pool);
 }

@@ -194,7 +194,7 @@ static brim_status check_snapshot(const brim_session *session, const uint8_t *da
 static brim_status restore(brim_session *session, const uint8_t *data, size_t n_bytes,
                            const char *name, brim_error *err)
 {
-    struct snapshot_header h;
+    struct snapshot_header h = {0};
     struct layout l = {0};
     BRIM_TRY(check_snapshot(session, data, n_bytes, name, &h, &l, err));
     const uint8_t *tokens = data + sizeof h;
@@ -266,14 +266,14 @@ brim_status brim_session_save(const brim_session *session, const char *path, bri
     if (l.logits > largest) largest = l.logits;
     if (l.layer > largest) largest = l.layer;
     struct sink sink = {.buffer = brim_alloc(largest)};
+    static const char suffix[] = ".XXXXXX";
     size_t len = strlen(path);
-    char *temporary = brim_alloc(len + 8);
+    char *temporary = brim_alloc(len + sizeof suffix);
     brim_status status;
     if (!sink.buffer || !temporary) {
         status = brim_fail(err, BRIM_E_NO_MEMORY, "%s: out of memory for the snapshot", path);
     } else {
-        memcpy(temporary, path, len);
-        memcpy(temporary + len, ".XXXXXX", 8);
+        snprintf(temporary, len + sizeof suffix, "%s%s", path, suffix);
         status = save_beside(session, path, temporary, &sink, err);
     }
     brim_free(sink.buffer);
