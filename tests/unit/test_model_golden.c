@@ -17,8 +17,8 @@
 #include "golden.h"
 
 #define BOUND_F32 1e-4f    /* f32 activations and cache, any tier: the order of sums */
-#define BOUND_KV_F16 2e-3f /* keys and values rounded to 11 bits */
-#define BOUND_INT8 6e-2f   /* activations in groups of 32 rounded to 8 bits */
+#define BOUND_KV_F16 5e-3f /* keys and values rounded to 11 bits */
+#define BOUND_INT8 6e-2f   /* activations rounded to 8 bits in groups of 32 */
 
 struct run {
     const char *tier, *level;
@@ -171,17 +171,30 @@ static void threads_do_not_matter(void **state)
     }
 }
 
-/* Chunks of sizes that take the same kernels (more than eight rows) give the same bits. */
+static void assert_same_bits(const struct golden *g, const struct run *a, const struct run *b)
+{
+    float *x = run_model(g, a), *y = run_model(g, b);
+    assert_memory_equal(x, y, (size_t)g->n_token * (size_t)g->n_vocab * sizeof(float));
+    free(x);
+    free(y);
+}
+
+/* Steps of more than eight rows take the tile; while the reduction is not split, their size does
+ * not change a bit. */
 static void long_chunks_are_equal(void **state)
 {
     (void)state;
     for (int i = 0; i < N_GOLDEN; i++) {
         struct golden g = golden_load(golden_names[i]);
-        float *whole = run_model(&g, &(struct run){.level = "tiled", .n_thread = 1});
-        float *parts = run_model(&g, &(struct run){.level = "tiled", .n_thread = 1, .chunk = 16});
-        assert_memory_equal(whole, parts, (size_t)g.n_token * (size_t)g.n_vocab * sizeof(float));
-        free(whole);
-        free(parts);
+        for (size_t t = 0; t < sizeof tiers / sizeof *tiers; t++) {
+            if (!tier_runs(tiers[t])) continue;
+            struct run a = {.tier = tiers[t], .n_thread = 1, .level = "tiled"}, b = a;
+            static const int64_t sizes[] = {12, 16, 32}; /* no piece or block of heads below 9 */
+            for (int c = 0; c < 3; c++) {
+                b.chunk = sizes[c];
+                assert_same_bits(&g, &a, &b);
+            }
+        }
         golden_free(&g);
     }
 }
