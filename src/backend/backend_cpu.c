@@ -330,6 +330,7 @@ static const struct brim_backend_ops cpu_ops = {
     .embed = brim_cpu_embed,
     .norm_linear = brim_cpu_norm_linear,
     .attention = brim_cpu_attention,
+    .keep_rows = brim_cpu_keep_rows,
     .norm_gate_up = brim_cpu_norm_gate_up,
     .linear_add = brim_cpu_linear_add,
     .head = brim_cpu_head,

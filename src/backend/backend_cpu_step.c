@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "tensor/rope.h"
 
@@ -161,6 +162,18 @@ void brim_cpu_attention(struct brim_step *step, const struct brim_attention_args
     brim_attention_run(cpu->ops, cpu->pool, &kv, q, stride, (int)args->n_head, step->first_pos,
                        step->n_row, scale, args->out->data, args->out->width,
                        step->attention_scratch);
+}
+
+void brim_cpu_keep_rows(struct brim_step *step, int64_t first, int64_t n,
+                        struct brim_rows *const *buffers, int n_buffer)
+{
+    assert(first >= 0 && n >= 0 && first + n <= step->n_row);
+    for (int i = 0; i < n_buffer && first > 0; i++) {
+        size_t row_bytes = (size_t)buffers[i]->width * sizeof(float);
+        memmove(buffers[i]->data, buffers[i]->data + first * buffers[i]->width,
+                (size_t)n * row_bytes);
+    }
+    step->n_row = n;
 }
 
 static void swiglu_row(const struct row_job *job, int64_t row)

@@ -23,6 +23,12 @@ void brim_block_attention(const struct brim_model *model, struct brim_state *sta
         .out = state->mixed,
     };
     ops->attention(state->step, &args);
+    /* Behind the last attention no row sees another: the rest is for the rows that are wanted. */
+    if (layer == model->config.n_layer - 1 && state->want != BRIM_WANT_ROWS) {
+        struct brim_rows *const buffers[] = {state->x, state->mixed};
+        int64_t n = state->want == BRIM_WANT_LAST ? 1 : 0;
+        ops->keep_rows(state->step, state->n_row - n, n, buffers, 2);
+    }
     ops->linear_add(state->step, state->mixed, l->attn_out, state->x);
 }
 

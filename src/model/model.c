@@ -189,14 +189,16 @@ void brim_state_free(struct brim_state *state, const struct brim_model *model)
 
 brim_status brim_model_forward(const struct brim_model *model, struct brim_state *state,
                                const int32_t *ids, int64_t n_row, int64_t first_pos,
-                               bool want_logits, brim_error *err)
+                               enum brim_want want, brim_error *err)
 {
     const struct brim_backend_ops *ops = model->backend->ops;
-    if (!ops->step_begin(state->step, ids, n_row, first_pos, want_logits)) {
+    state->n_row = n_row;
+    state->want = want;
+    if (!ops->step_begin(state->step, ids, n_row, first_pos, want == BRIM_WANT_LAST)) {
         forward[model->config.family](model, state);
-        if (want_logits)
-            ops->head(state->step, state->x, n_row - 1, 1, model->norm, model->config.norm_eps,
-                      model->head, state->logits);
+        if (want == BRIM_WANT_LAST) /* the one row kept */
+            ops->head(state->step, state->x, 0, 1, model->norm, model->config.norm_eps, model->head,
+                      state->logits);
     }
     return ops->step_end(state->step, err);
 }

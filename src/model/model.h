@@ -43,10 +43,20 @@ brim_status brim_model_load(struct brim_model **out, struct brim_backend *backen
                             brim_model_progress_fn *progress, void *progress_ctx, brim_error *err);
 void brim_model_free(struct brim_model **model);
 
+/* What the caller of a forward pass needs afterwards. Keys and values are always appended. */
+enum brim_want {
+    BRIM_WANT_NOTHING, /* the last layer stops at its keys and values */
+    BRIM_WANT_LAST, /* logits of the last row: only that row goes through the end of the last layer
+                     */
+    BRIM_WANT_ROWS  /* every row, for brim_model_head */
+};
+
 /* The memory of one session. */
 struct brim_state {
     int64_t n_position; /* capacity */
     int64_t n_row_max;  /* rows of one step */
+    int64_t n_row;      /* of the step in progress */
+    enum brim_want want;
     struct brim_kv_shape kv_shape;
     struct brim_kv *kv;
     struct brim_step *step;
@@ -62,13 +72,13 @@ brim_status brim_state_create(struct brim_state *out, const struct brim_model *m
                               brim_error *err);
 void brim_state_free(struct brim_state *state, const struct brim_model *model);
 
-/* Evaluate ids[0, n_row) at positions first_pos..; keys and values are appended, logits of the last
- * row computed if asked for. 1 <= n_row <= n_row_max, first_pos + n_row <= n_position, ids inside
- * the vocabulary: checked by the caller. Allocates nothing. */
+/* Evaluate ids[0, n_row) at positions first_pos... 1 <= n_row <= n_row_max, first_pos + n_row <=
+ * n_position, ids inside the vocabulary: checked by the caller. Allocates nothing. */
 brim_status brim_model_forward(const struct brim_model *model, struct brim_state *state,
                                const int32_t *ids, int64_t n_row, int64_t first_pos,
-                               bool want_logits, brim_error *err);
-/* Logits of rows [first, first + n) of the last forward into `logits`, n <= its rows. */
+                               enum brim_want want, brim_error *err);
+/* Logits of rows [first, first + n) of the last forward, which wanted rows; n <= rows of `logits`.
+ */
 brim_status brim_model_head(const struct brim_model *model, struct brim_state *state, int64_t first,
                             int64_t n, struct brim_rows *logits, brim_error *err);
 

@@ -4,6 +4,7 @@
 #include "run/engine.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/mem.h"
 
@@ -113,11 +114,11 @@ static brim_status check_room(const brim_session *session, int64_t n_total, brim
 
 /* Evaluate the next rows of the timeline; the session's lock is held. */
 static brim_status forward(brim_session *session, const int32_t *tokens, int64_t n,
-                           bool want_logits, brim_error *err)
+                           enum brim_want want, brim_error *err)
 {
     session->logits = NULL;
     BRIM_TRY(brim_model_forward(session->engine->model, &session->state, tokens, n,
-                                session->n_token, want_logits, err));
+                                session->n_token, want, err));
     for (int64_t i = 0; i < n; i++) session->tokens[session->n_token + i] = tokens[i];
     session->n_token += n;
     return BRIM_OK;
@@ -129,7 +130,8 @@ static brim_status eval_chunks(brim_session *session, const int32_t *tokens, int
     const struct brim_state *state = &session->state;
     for (int64_t done = 0; done < n;) {
         int64_t n_row = n - done < state->n_row_max ? n - done : state->n_row_max;
-        BRIM_TRY(forward(session, tokens + done, n_row, done + n_row == n, err));
+        BRIM_TRY(forward(session, tokens + done, n_row,
+                         done + n_row == n ? BRIM_WANT_LAST : BRIM_WANT_NOTHING, err));
         done += n_row;
     }
     session->logits = session->engine->backend->ops->rows_read(state->step, state->logits, err);
@@ -181,17 +183,17 @@ static brim_status eval_all_locked(brim_session *session, const int32_t *tokens,
         BRIM_TRY(backend->ops->rows_create(backend, &session->all_logits, HEAD_ROWS, n_vocab, err));
     for (int64_t done = 0; done < n;) {
         int64_t n_row = n - done < state->n_row_max ? n - done : state->n_row_max;
-        bool last = done + n_row == n;
-        BRIM_TRY(forward(session, tokens + done, n_row, last, err));
+        BRIM_TRY(forward(session, tokens + done, n_row, BRIM_WANT_ROWS, err));
         for (int64_t first = 0; first < n_row; first += HEAD_ROWS) {
             int64_t n_head = n_row - first < HEAD_ROWS ? n_row - first : HEAD_ROWS;
             BRIM_TRY(brim_model_head(model, state, first, n_head, session->all_logits, err));
             const float *logits = backend->ops->rows_read(state->step, session->all_logits, err);
             if (!logits) return BRIM_E_DEVICE;
             float *to = out + (done + first) * n_vocab;
-            for (int64_t i = 0; i < n_head * n_vocab; i++) to[i] = logits[i];
+            memcpy(to, logits, (size_t)(n_head * n_vocab) * sizeof *to);
         }
         done += n_row;
+        if (done == n) BRIM_TRY(brim_model_head(model, state, n_row - 1, 1, state->logits, err));
     }
     session->logits = backend->ops->rows_read(state->step, state->logits, err);
     return session->logits ? BRIM_OK : BRIM_E_DEVICE;

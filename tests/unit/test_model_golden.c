@@ -13,8 +13,7 @@
 #include <cmocka.h>
 
 #include "base/cpu.h"
-#include "brim/brim.h"
-#include "golden.h"
+#include "engine_util.h"
 
 #define BOUND_F32 1e-4f    /* f32 activations and cache, any tier: the order of sums */
 #define BOUND_KV_F16 5e-3f /* keys and values rounded to 11 bits */
@@ -147,6 +146,33 @@ static void int8_activations(void **state)
     }
 }
 
+/* brim_session_eval takes only its last row through the end of the last layer, and no row of the
+ * chunks before: the logits are still those of the position. */
+static void last_row_alone(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 2, 9, 31, 48}, chunks[] = {0, 1, 10};
+    for (int i = 0; i < N_GOLDEN; i++) {
+        struct golden g = golden_load(golden_names[i]);
+        brim_engine *engine = tiny_engine(golden_names[i], 1);
+        for (int c = 0; c < 3; c++) {
+            for (int l = 0; l < 5; l++) {
+                brim_session *session;
+                brim_session_options options = {.prefill_chunk = chunks[c], .kv_f32 = true};
+                MUST(brim_session_open(&session, engine, &options, &err));
+                MUST(brim_session_eval(session, g.ids, lengths[l], &err));
+                const float *logits = brim_session_logits(session);
+                const float *expected = g.logits + (lengths[l] - 1) * g.n_vocab;
+                for (int32_t v = 0; v < g.n_vocab; v++)
+                    assert_true(fabsf(logits[v] - expected[v]) <= BOUND_F32 * g.largest);
+                brim_session_close(&session);
+            }
+        }
+        brim_engine_close(&engine);
+        golden_free(&g);
+    }
+}
+
 /* Not a bit changes with the number of threads, in prefill or token by token. */
 static void threads_do_not_matter(void **state)
 {
@@ -204,7 +230,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reference_tier),        cmocka_unit_test(every_tier_and_chunk),
         cmocka_unit_test(every_level),           cmocka_unit_test(int8_activations),
-        cmocka_unit_test(threads_do_not_matter), cmocka_unit_test(long_chunks_are_equal),
+        cmocka_unit_test(threads_do_not_matter), cmocka_unit_test(last_row_alone),
+        cmocka_unit_test(long_chunks_are_equal),
     };
     return cmocka_run_group_tests_name("model_golden", tests, NULL, NULL);
 }
