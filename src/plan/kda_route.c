@@ -7,6 +7,7 @@
 
 const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_N] = {
     [BRIM_KDA_ROUTE_M128] = {"m128", 1, 1, 0, 2, 0},
+    [BRIM_KDA_ROUTE_C4_M128] = {"c4-m128", 4, 1, 3, 12, 15},
 };
 
 /* Mean tokens of a sequence and tasks (sequences times value heads) for which `route` was measured
@@ -18,14 +19,18 @@ struct region {
 };
 
 static const struct region regions[] = {
-    {0, 0, 0, false, BRIM_KDA_ROUTE_M128}, /* none measured yet; n_processor 0 matches no GPU */
+    {132, 2048, 8, false, BRIM_KDA_ROUTE_C4_M128}, /* H200, bench/results/h200/kda.csv */
 };
+
+/* The workspace of an owner-helper route: 40 lines of 128 bytes for each of the most tasks, then
+ * the packets (src/cuda/kda/layout.h has the same numbers, a unit test compares them). */
+enum { CONTROL_BYTES = BRIM_KDA_MAX_TASK * 40 * 128, PACKET_BYTES = 37376 };
 
 size_t brim_kda_route_workspace(enum brim_kda_route route, int64_t n_task)
 {
-    (void)route;
-    (void)n_task;
-    return 0;
+    int depth = brim_kda_routes[route].depth;
+    if (depth == 0 || n_task == 0) return 0;
+    return CONTROL_BYTES + (size_t)n_task * (size_t)depth * PACKET_BYTES;
 }
 
 static bool find_route(const char *name, enum brim_kda_route *route)
@@ -56,9 +61,8 @@ brim_status brim_kda_route_choose(int64_t n_seq, int64_t n_tok_total, int64_t n_
     } else {
         for (size_t i = 0; i < sizeof regions / sizeof *regions; i++) {
             const struct region *region = &regions[i];
-            if (region->n_processor && region->n_processor == n_processor &&
-                n_task <= region->max_task && mean >= region->min_mean_tok &&
-                region->packed == packed) {
+            if (region->n_processor == n_processor && n_task <= region->max_task &&
+                mean >= region->min_mean_tok && region->packed == packed) {
                 *route = region->route;
                 reason = "measured faster than m128 for so few tasks";
                 break;

@@ -44,7 +44,7 @@ static void bench_shape(const struct shape *shape, char *const *routes, int n_ro
     CUDA_OK(cudaEventCreate(&begin));
     CUDA_OK(cudaEventCreate(&end));
     kda_case_make(&c, &spec);
-    kda_device_make(&d, &c);
+    kda_device_make(&d, &c, NULL);
     d.args.stream = stream;
     uint16_t *first = NULL;
     float *first_state = NULL;

@@ -3,6 +3,9 @@
  *     check_kda [route] [quick]
  * Prints one line a failure and a summary; exit status 1 on any failure. */
 #include "base/pool.h"
+#include "cuda/kda/layout.h"
+#include "plan/kda_route.h"
+
 #include "cuda/kda_device.h"
 
 static struct brim_pool *pool;
@@ -90,7 +93,7 @@ static void check_spec(const struct kda_spec *spec, const char *what)
     struct kda_case c;
     struct kda_device d;
     kda_case_make(&c, spec);
-    kda_device_make(&d, &c);
+    kda_device_make(&d, &c, route);
     if (run(&d, what)) {
         verdict(kda_device_fetch(&d), what, "a byte outside a buffer changed");
         judge(&c, spec, what);
@@ -174,8 +177,37 @@ static void check_forms(void)
     check_spec(&spec, "packed, all empty");
     int64_t ones[257];
     for (int i = 0; i < 257; i++) ones[i] = 1;
-    spec.n_seq = 257, spec.lengths = ones, spec.n_tok = 0, spec.checkpoints = 0;
-    check_spec(&spec, "packed, 257 of one");
+    if (!route || strstr(route, "c4") == NULL) {
+        spec.n_seq = 257, spec.lengths = ones, spec.n_tok = 0, spec.checkpoints = 0;
+        check_spec(&spec, "packed, 257 of one");
+    }
+}
+
+/* Control words as earlier launches of any shape may have left them, finished or not: any epoch,
+ * words of older generations with any bits, packets of NaN. Epochs up to the tag's wrap at 2^29. */
+static void dirty_workspace(struct kda_device *d, const uint16_t *out, const float *final)
+{
+    enum { N_WORD = BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES / 4, PER_TASK = KDA_CONTROL_BYTES / 4 };
+    struct kda_case *c = d->host;
+    uint32_t *control = kda_alloc(N_WORD * 4);
+    struct brim_rng rng = {99};
+    for (int round = 0; round < 24; round++) {
+        uint32_t wrap = round < 12 ? brim_rng_u32(&rng) : 0x1FFFFFFFu - brim_rng_u32(&rng) % 8u;
+        for (int i = 0; i < N_WORD; i++) {
+            uint32_t age = brim_rng_u32(&rng) % 6u;
+            control[i] = i % PER_TASK == 0 ? wrap : (wrap - age) << 3 | (brim_rng_u32(&rng) & 7);
+        }
+        CUDA_OK(cudaMemset(d->args.workspace, 0xFF, d->args.workspace_bytes));
+        CUDA_OK(cudaMemcpy(d->args.workspace, control, N_WORD * 4, cudaMemcpyHostToDevice));
+        for (int repeat = 0; repeat < 3; repeat++) {
+            CUDA_OK(cudaMemset(d->args.out, 0xFF, c->v_bytes));
+            if (!run(d, "dirty workspace")) break;
+            kda_device_fetch(d);
+            verdict(!memcmp(out, c->out, c->v_bytes) && !memcmp(final, c->final, c->state_bytes),
+                    "dirty workspace", "bits differ");
+        }
+    }
+    free(control);
 }
 
 /* Everything that must be bit-equal to something else on the GPU. */
@@ -187,7 +219,7 @@ static void check_properties(void)
     struct kda_device d, e;
     spec.n_seq = 5, spec.lengths = lengths, spec.checkpoints = 1;
     kda_case_make(&c, &spec);
-    kda_device_make(&d, &c);
+    kda_device_make(&d, &c, route);
     if (!run(&d, "properties")) return;
     kda_device_fetch(&d);
     uint16_t *out = kda_alloc(c.v_bytes);
@@ -203,6 +235,7 @@ static void check_properties(void)
         verdict(!memcmp(out, c.out, c.v_bytes) && !memcmp(final, c.final, c.state_bytes), "repeat",
                 "bits differ");
     }
+    if (d.args.workspace) dirty_workspace(&d, out, final);
     /* each sequence alone, and its checkpoints as final states */
     int64_t row = 0;
     for (int n = 0; n < 5; n++) {
@@ -278,7 +311,7 @@ static void check_properties(void)
     spec = plain(200, 1, KDA_TYPICAL);
     spec.n_seq = 2;
     kda_case_make(&c, &spec);
-    kda_device_make(&d, &c);
+    kda_device_make(&d, &c, route);
     run(&d, "causality");
     kda_device_fetch(&d);
     for (int t = 1; t < 200; t += 13) {
@@ -286,7 +319,7 @@ static void check_properties(void)
         for (int i = t * 128; i < 200 * 128; i++)
             one.q[i] = 0x4100, one.k[i] ^= 0x8000, one.v[i] ^= 0x8040,
             ((uint16_t *)one.g)[i] = 0x40A0;
-        kda_device_make(&e, &one);
+        kda_device_make(&e, &one, route);
         run(&e, "causality");
         kda_device_fetch(&e);
         verdict(!memcmp(c.out, one.out, (size_t)t * 256), "causality", "an earlier output changed");
@@ -294,7 +327,7 @@ static void check_properties(void)
         kda_case_free(&one);
         kda_case_make(&one, &spec);
         one.k[t * 128 + 5] = one.v[t * 128] = ((uint16_t *)one.g)[t * 128 + 9] = 0x7FC0;
-        kda_device_make(&e, &one);
+        kda_device_make(&e, &one, route);
         run(&e, "isolation");
         kda_device_fetch(&e);
         verdict(!memcmp(c.out, one.out, (size_t)(t / 32 * 32) * 256), "isolation",

@@ -40,13 +40,14 @@ static inline void *kda_upload(struct kda_device *d, const void *from, size_t n_
 
 /* The device's arguments for a host case; extra pointers (pool, fresh) are the caller's business.
  */
-static inline void kda_device_make(struct kda_device *d, struct kda_case *c)
+static inline void kda_device_make(struct kda_device *d, struct kda_case *c, const char *route)
 {
     memset(d, 0, sizeof *d);
     d->host = c;
     d->args = c->args;
     brim_kda_args *a = &d->args;
     a->device = BRIM_KERNEL_CUDA;
+    a->route = route;
     a->q = kda_upload(d, c->q, c->q_bytes);
     a->k = kda_upload(d, c->k, c->q_bytes);
     a->v = kda_upload(d, c->v, c->v_bytes);

@@ -8,6 +8,8 @@
 #include <cmocka.h>
 
 #include "check/kda_case.h"
+#include "cuda/kda/layout.h"
+#include "plan/kda_route.h"
 
 enum { NORM = BRIM_KDA_L2NORM, LOGIT = BRIM_KDA_BETA_LOGIT };
 
@@ -360,6 +362,38 @@ static void offsets_beyond_31_bits(void **state)
     kda_case_free(&c);
 }
 
+/* Every 16-byte piece of a layout has a place of its own, inside its bounds, and eight rows of one
+ * piece lie in eight different bank groups. */
+static void device_layouts_are_bijective(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 3; which++) {
+        static unsigned char seen[2][512];
+        int n_piece = which == 2 ? 4 : 16, n_byte = which == 2 ? 2048 : 8192;
+        memset(seen, 0, sizeof seen);
+        for (int row = 0; row < 32; row++)
+            for (int piece = 0; piece < n_piece; piece++) {
+                uint32_t at = which == 0   ? kda_tile_at(row, piece)
+                              : which == 1 ? kda_panel_at(row, piece)
+                                           : kda_inv_at(row, piece);
+                assert_true(at % 16 == 0 && at < (uint32_t)n_byte);
+                assert_int_equal(seen[0][at / 16]++, 0);
+                if (row % 8 == 0) {
+                    unsigned groups = 0;
+                    for (int i = 0; i < 8; i++) {
+                        uint32_t next = which == 0   ? kda_tile_at(row + i, piece)
+                                        : which == 1 ? kda_panel_at(row + i, piece)
+                                                     : kda_inv_at(row + i, piece);
+                        groups |= 1u << (next / 16 % 8);
+                    }
+                    assert_int_equal(groups, 0xFF);
+                }
+            }
+    }
+    assert_true(KDA_PACKET_USED % 128 == 0 && KDA_PACKET_USED <= KDA_PACKET_BYTES);
+    assert_true(KDA_PACKET_BYTES % 1024 == 0);
+}
+
 static void plans_stay_on_m128_where_nothing_is_measured(void **state)
 {
     (void)state;
@@ -370,6 +404,17 @@ static void plans_stay_on_m128_where_nothing_is_measured(void **state)
     assert_int_equal(plan.grid, 1);
     assert_true(brim_kda_plan_print(&plan, text, sizeof text) < sizeof text);
     assert_non_null(strstr(text, "\"route\":\"m128\""));
+    assert_int_equal(brim_kda_plan_shape(1, 4096, 8, 0, 132, NULL, &plan, NULL), BRIM_OK);
+    assert_string_equal(plan.route, "c4-m128");
+    assert_int_equal(plan.grid, 32);
+    assert_int_equal(plan.workspace_bytes,
+                     BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES + 8 * 15 * KDA_PACKET_USED);
+    assert_int_equal(brim_kda_plan_shape(1, 4096, 64, 0, 132, NULL, &plan, NULL), BRIM_OK);
+    assert_string_equal(plan.route, "m128");
+    assert_int_equal(brim_kda_plan_shape(1, 4096, 8, 1, 132, NULL, &plan, NULL), BRIM_OK);
+    assert_string_equal(plan.route, "m128");
+    assert_int_equal(brim_kda_plan_shape(300, 300, 1, 0, 132, "c4-m128", &plan, NULL),
+                     BRIM_E_SHAPE);
     assert_int_equal(brim_kda_plan_shape(1, 4096, 1, 0, 132, "m7", &plan, NULL),
                      BRIM_E_UNSUPPORTED);
     assert_int_equal(brim_kda_plan_shape(-1, 4096, 1, 0, 132, NULL, &plan, NULL), BRIM_E_SHAPE);
@@ -391,6 +436,7 @@ int main(void)
         cmocka_unit_test(refusals_are_distinct_and_touch_nothing),
         cmocka_unit_test(nan_stays_in_its_sequence_and_chunk),
         cmocka_unit_test(offsets_beyond_31_bits),
+        cmocka_unit_test(device_layouts_are_bijective),
         cmocka_unit_test(plans_stay_on_m128_where_nothing_is_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

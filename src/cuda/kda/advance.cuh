@@ -99,7 +99,7 @@ BRIM_DEVICE void kda_out_store(const kda_params &p, const kda_task &t, int chunk
 /* wg: which 64 value rows. Stage of chunk c is c % n_stage at stages + that * KDA_PACKET_BYTES;
  * full and empty are arrays of mbarriers, one a stage. `empty` takes one arrival of every consumer
  * warp. */
-template <int n_stage>
+template <int n_stage, bool hold_gamma>
 BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t stages, uint32_t full,
                              uint32_t empty, uint32_t staging, int wg, int tid)
 {
@@ -139,6 +139,15 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
                 y[8 * j + 2 * i + 1] = bf16_hi(z[i]);
             }
         }
+        float2 gamma[16];
+        auto load_gamma = [&](int j) {
+            asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                         : "=f"(gamma[j].x), "=f"(gamma[j].y)
+                         : "r"(packet + KDA_PACKET_GAMMA + (8 * j + col) * 4)
+                         : "memory");
+        };
+#pragma unroll
+        for (int j = 0; hold_gamma && j < 16; j++) load_gamma(j);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 8; k++)
@@ -153,15 +162,11 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
          * O */
 #pragma unroll
         for (int j = 0; j < 16; j++) {
-            float2 gamma;
-            asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                         : "=f"(gamma.x), "=f"(gamma.y)
-                         : "r"(packet + KDA_PACKET_GAMMA + (8 * j + col) * 4)
-                         : "memory");
-            kda_scale(s[4 * j], gamma.x);
-            kda_scale(s[4 * j + 1], gamma.y);
-            kda_scale(s[4 * j + 2], gamma.x);
-            kda_scale(s[4 * j + 3], gamma.y);
+            if (!hold_gamma) load_gamma(j);
+            kda_scale(s[4 * j], gamma[j].x);
+            kda_scale(s[4 * j + 1], gamma[j].y);
+            kda_scale(s[4 * j + 2], gamma[j].x);
+            kda_scale(s[4 * j + 3], gamma[j].y);
         }
         wgmma_wait<1>();
         wgmma_pin(y);
@@ -186,6 +191,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
 #pragma unroll
         for (int i = 0; i < 8; i++) packed[i] = bf16x2_pack(o[2 * i], o[2 * i + 1]);
         if (p.checkpoints && (c & 1) && (c + 1) * KDA_CHUNK <= t.n_tok) {
+            asm volatile("" : "+r"(row), "+r"(col)); /* opaque: no addresses kept across chunks */
             int64_t first = p.offset_bytes ? t.row0 / 64 : t.seq * (p.n_tok / 64);
             kda_state_store(p, p.checkpoints,
                             ((first + (c >> 1)) * p.n_value_head + t.head) * 16384, row, col, s);

@@ -36,8 +36,7 @@ brim_status brim_kda_cuda_supported(const brim_kda_args *args, enum brim_kda_rou
                  "kda: a given decay without lower_bound has no CUDA path; the CPU takes it");
     BRIM_REQUIRE(err, args->n_tok <= INT32_MAX, BRIM_E_SHAPE,
                  "kda: n_tok %lld does not fit 31 bits", (long long)args->n_tok);
-    BRIM_REQUIRE(err, route == BRIM_KDA_ROUTE_M128, BRIM_E_UNSUPPORTED,
-                 "kda: route %s is not in this build", brim_kda_routes[route].name);
+    (void)route;
     return BRIM_OK;
 }
 
@@ -97,13 +96,19 @@ brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route 
                 "kda: clearing rows", err));
         return BRIM_OK;
     }
-    (void)route;
-    return brim_kda_launch_m128(params_of(args), stream, err);
+    kda_params p = params_of(args);
+    if (route == BRIM_KDA_ROUTE_M128) return brim_kda_launch_m128(p, stream, err);
+    p.control = (uint32_t *)args->workspace;
+    p.ring = (char *)args->workspace + (size_t)BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES;
+    return brim_kda_launch_c4_m128(p, stream, err);
 }
 
 brim_status brim_kda_cuda_workspace_init(void *workspace, size_t n_bytes, void *stream,
                                          brim_error *err)
 {
-    return brim_cuda_check(cudaMemsetAsync(workspace, 0, n_bytes, (cudaStream_t)stream),
-                           "kda: preparing the workspace", err);
+    /* only the control words need a value; packets are written before they are read */
+    size_t control = (size_t)BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES;
+    return brim_cuda_check(
+        cudaMemsetAsync(workspace, 0, n_bytes < control ? n_bytes : control, (cudaStream_t)stream),
+        "kda: preparing the workspace", err);
 }

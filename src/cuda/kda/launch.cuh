@@ -7,5 +7,6 @@
 #include "cuda/launch.h"
 
 brim_status brim_kda_launch_m128(const kda_params &p, cudaStream_t stream, brim_error *err);
+brim_status brim_kda_launch_c4_m128(const kda_params &p, cudaStream_t stream, brim_error *err);
 
 #endif

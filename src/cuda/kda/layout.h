@@ -27,23 +27,54 @@ enum {
     KDA_PACKET_GAMMA = 9 * KDA_PANEL,
     KDA_PACKET_USED = KDA_PACKET_GAMMA + 512,
     KDA_PACKET_BYTES = 37 * 1024, /* stages start on 1024 bytes, as the swizzle wants */
+};
 
-    /* Instance. Raw q, k, g, v tiles are [32 tokens][128] bf16 in rows of 256 bytes; q becomes the
-     * scaled query rows and the columns of the block below the diagonal, k becomes k 2^G, g becomes
-     * the columns of the diagonal blocks, each element in its own place. */
+/* Working memory of a preparation instance. Raw q, k, g, v tiles are [32 tokens][128] bf16 in rows
+ * of 256 bytes; q becomes the scaled query rows and the columns of the block below the diagonal, k
+ * becomes k 2^G, g becomes the columns of the diagonal blocks, each element in its own place. L is
+ * float, column x at x * KDA_L_PITCH; INV bf16 [32][32] in rows of 64 bytes; NORM float2 [32],
+ * factors of q and k; BETA float [32]; TOTAL float [2][128], log2 decay of each half; HALF float
+ * [128], decay of the first half; SCRATCH float [48][20], blocks of the inverse. */
+enum {
     KDA_TILE = 8192,
-    KDA_WORK_K = 0, /* two: the next chunk's k arrives while this one's is in use */
-    KDA_WORK_Q = 2 * KDA_TILE,
-    KDA_WORK_G = 3 * KDA_TILE,
-    KDA_WORK_V = 4 * KDA_TILE,
-    KDA_WORK_L = 5 * KDA_TILE, /* float, column x at x * KDA_L_PITCH, rows below the diagonal */
     KDA_L_PITCH = 36, /* keeps 16-byte loads aligned and the fragment stores free of conflicts */
-    KDA_WORK_INV = KDA_WORK_L + 32 * KDA_L_PITCH * 4, /* bf16 [32][32], rows of 64 bytes */
-    KDA_WORK_NORM = KDA_WORK_INV + 2048,              /* float2 [32]: factors of q and k */
-    KDA_WORK_BETA = KDA_WORK_NORM + 256,              /* float [32] */
-    KDA_WORK_TOTAL = KDA_WORK_BETA + 128,             /* float [2][128]: log2 decay of each half */
-    KDA_WORK_HALF = KDA_WORK_TOTAL + 1024,            /* float [128]: decay of the first half */
-    KDA_WORK_BYTES = KDA_WORK_HALF + 512
+
+    /* Fused: the packet is a stage elsewhere; the next chunk's q, k, g arrive while this one is
+     * solved, k in a second tile because the old one is in use until the end. */
+    KDA_FULL_K = 0,
+    KDA_FULL_Q = 2 * KDA_TILE,
+    KDA_FULL_G = 3 * KDA_TILE,
+    KDA_FULL_V = 4 * KDA_TILE,
+    KDA_FULL_L = 5 * KDA_TILE,
+    KDA_FULL_SCRATCH = KDA_FULL_L + 32 * KDA_L_PITCH * 4,
+    KDA_FULL_INV = KDA_FULL_SCRATCH + 48 * 20 * 4,
+    KDA_FULL_SMALL = KDA_FULL_INV + 2048,
+    KDA_FULL_BYTES = KDA_FULL_SMALL + 1920,
+
+    /* Helper: the packet is assembled here, W over the dead q tile and Z over the dead g tile,
+     * which in between hold L and SCRATCH. */
+    KDA_LEAN_Q = KDA_PACKET_W,
+    KDA_LEAN_G = KDA_PACKET_Z,
+    KDA_LEAN_L = KDA_LEAN_Q,
+    KDA_LEAN_SCRATCH = KDA_LEAN_G,
+    KDA_LEAN_K = KDA_PACKET_USED,
+    KDA_LEAN_V = KDA_LEAN_K + KDA_TILE,
+    KDA_LEAN_INV = KDA_LEAN_V + KDA_TILE,
+    KDA_LEAN_SMALL = KDA_LEAN_INV + 2048,
+    KDA_LEAN_BYTES = KDA_LEAN_SMALL + 1920,
+
+    /* within SMALL */
+    KDA_SMALL_NORM = 0,
+    KDA_SMALL_BETA = 256,
+    KDA_SMALL_TOTAL = 384,
+    KDA_SMALL_HALF = 1408,
+
+    /* Workspace of an owner-helper route: control words of task i at i * KDA_CONTROL_BYTES, each on
+     * a line of its own: the epoch, then one word a slot; packets behind those of the most tasks.
+     */
+    KDA_LINE = 128,
+    KDA_CONTROL_BYTES = 40 * KDA_LINE,
+    KDA_MAX_DEPTH = 39
 };
 
 /* Byte of 16-byte piece `piece` (0..15) of row `row` in a tile of 256-byte rows: eight rows of one

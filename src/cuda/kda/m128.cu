@@ -14,7 +14,7 @@ enum { N_STAGE = 3, N_INSTANCE = 2, STAGING = 8192, N_THREAD = 512 };
 enum {
     AT_STAGING = N_STAGE * KDA_PACKET_BYTES,
     AT_WORK = AT_STAGING + STAGING,
-    AT_BARRIER = AT_WORK + N_INSTANCE * KDA_WORK_BYTES,
+    AT_BARRIER = AT_WORK + N_INSTANCE * KDA_FULL_BYTES,
     SMEM_BYTES = AT_BARRIER + 2 * N_STAGE * 8 + 1024 /* the stages are aligned by hand */
 };
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
@@ -38,19 +38,22 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
 
     if (tid < 256) {
         setmaxnreg_inc<160>();
-        kda_advance<N_STAGE>(p, t, base, full, empty, base + AT_STAGING, tid >> 7, tid & 127);
+        kda_advance<N_STAGE, false>(p, t, base, full, empty, base + AT_STAGING, tid >> 7,
+                                    tid & 127);
     } else {
         setmaxnreg_dec<96>();
         int instance = (tid - 256) >> 7, within = tid & 127;
         if (instance < t.n_chunk) {
             kda_prep s;
-            kda_prep_init(p, t, s, base + AT_WORK + instance * KDA_WORK_BYTES, 1 + instance, within,
-                          instance);
+            kda_prep_init<kda_full>(p, t, s, base + AT_WORK + instance * KDA_FULL_BYTES,
+                                    1 + instance, within, instance);
             for (int c = instance; c < t.n_chunk; c += N_INSTANCE) {
                 int stage = c % N_STAGE, use = c / N_STAGE;
-                kda_prepare(p, t, s, c, c + N_INSTANCE, base + stage * KDA_PACKET_BYTES, [&] {
-                    if (use > 0) mbarrier_wait(empty + 8 * stage, (use - 1) & 1);
-                });
+                kda_prepare<kda_full>(p, t, s, c, c + N_INSTANCE, base + stage * KDA_PACKET_BYTES,
+                                      [&] {
+                                          if (use > 0)
+                                              mbarrier_wait(empty + 8 * stage, (use - 1) & 1);
+                                      });
                 /* the packet was written by ordinary stores and is read by wgmma */
                 fence_proxy_async_shared();
                 mbarrier_arrive(full + 8 * stage);

@@ -74,13 +74,36 @@ BRIM_DEVICE void kda_sts_v4_zero(uint32_t addr)
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(addr), "r"(0) : "memory");
 }
 
+/* The two arrangements of an instance's memory, layout.h. */
+struct kda_full {
+    static constexpr bool lean = false;
+    static constexpr int q = KDA_FULL_Q, k = KDA_FULL_K, g = KDA_FULL_G, v = KDA_FULL_V,
+                         l = KDA_FULL_L;
+    static constexpr int scratch = KDA_FULL_SCRATCH, inv = KDA_FULL_INV;
+    static constexpr int norm = KDA_FULL_SMALL + KDA_SMALL_NORM,
+                         beta = KDA_FULL_SMALL + KDA_SMALL_BETA;
+    static constexpr int total = KDA_FULL_SMALL + KDA_SMALL_TOTAL,
+                         half = KDA_FULL_SMALL + KDA_SMALL_HALF;
+};
+
+struct kda_lean {
+    static constexpr bool lean = true;
+    static constexpr int q = KDA_LEAN_Q, k = KDA_LEAN_K, g = KDA_LEAN_G, v = KDA_LEAN_V,
+                         l = KDA_LEAN_L;
+    static constexpr int scratch = KDA_LEAN_SCRATCH, inv = KDA_LEAN_INV;
+    static constexpr int norm = KDA_LEAN_SMALL + KDA_SMALL_NORM,
+                         beta = KDA_LEAN_SMALL + KDA_SMALL_BETA;
+    static constexpr int total = KDA_LEAN_SMALL + KDA_SMALL_TOTAL,
+                         half = KDA_LEAN_SMALL + KDA_SMALL_HALF;
+};
+
 /* State of an instance between chunks. */
 struct kda_prep {
-    uint32_t work;                  /* shared memory of the instance */
-    uint32_t bar;                   /* its named barrier */
-    int tid;                        /* 0..127 */
-    int flip;                       /* which k tile the current chunk uses */
-    float beta;                     /* raw beta of token tid of the next chunk (threads 0..31) */
+    uint32_t work; /* shared memory of the instance */
+    uint32_t bar;  /* its named barrier */
+    int tid;       /* 0..127 */
+    int flip;      /* which k tile the current chunk uses */
+    uint32_t beta; /* bits of beta of token tid of the next chunk (threads 0..31) */
     float gate_mul[2], gate_add[2]; /* exponent of the sigmoid is gate_mul * raw + gate_add */
 };
 
@@ -97,33 +120,48 @@ BRIM_DEVICE void kda_load_tile(uint32_t tile, const __nv_bfloat16 *src, int64_t 
     }
 }
 
-BRIM_DEVICE float kda_load_beta(const kda_params &p, const kda_task &t, int chunk, int tid)
+/* Volatile and unconverted: the load is in flight while the current chunk is prepared. */
+BRIM_DEVICE uint32_t kda_load_beta(const kda_params &p, const kda_task &t, int chunk, int tid)
 {
     int64_t row = (int64_t)chunk * KDA_CHUNK + tid;
+    uint32_t bits = 0;
     if (tid >= KDA_CHUNK || row >= t.n_tok) return 0;
-    if (p.beta_f32) return ((const float *)t.beta)[row * p.beta_stride.token];
-    return __bfloat162float(((const __nv_bfloat16 *)t.beta)[row * p.beta_stride.token]);
+    if (p.beta_f32) {
+        asm volatile("ld.global.nc.b32 %0, [%1];"
+                     : "=r"(bits)
+                     : "l"((const float *)t.beta + row * p.beta_stride.token));
+    } else {
+        asm volatile("{\n\t.reg .b16 h;\n\tld.global.nc.b16 h, [%1];\n\tcvt.u32.u16 %0, h;\n\t}"
+                     : "=r"(bits)
+                     : "l"((const __nv_bfloat16 *)t.beta + row * p.beta_stride.token));
+    }
+    return bits;
 }
 
 /* q, k and (unless it is read as fp32) g of a chunk, asynchronously, as one group; k goes to tile
- * `flip`. */
+ * `flip`. The lean arrangement fetches v with them. */
+template <class L>
 BRIM_DEVICE void kda_prefetch(const kda_params &p, const kda_task &t, int chunk, const kda_prep &s,
                               int flip)
 {
     int64_t row = (int64_t)chunk * KDA_CHUNK;
     int n_valid = t.n_tok - chunk * KDA_CHUNK;
     if (chunk < t.n_chunk) {
-        kda_load_tile(s.work + KDA_WORK_Q, t.q + row * p.q_stride.token, p.q_stride.token, n_valid,
-                      s.tid);
-        kda_load_tile(s.work + KDA_WORK_K + flip * KDA_TILE, t.k + row * p.k_stride.token,
+        kda_load_tile(s.work + L::k + flip * KDA_TILE, t.k + row * p.k_stride.token,
                       p.k_stride.token, n_valid, s.tid);
+        kda_load_tile(s.work + L::q, t.q + row * p.q_stride.token, p.q_stride.token, n_valid,
+                      s.tid);
         if (!p.g_f32)
-            kda_load_tile(s.work + KDA_WORK_G, (const __nv_bfloat16 *)t.g + row * p.g_stride.token,
+            kda_load_tile(s.work + L::g, (const __nv_bfloat16 *)t.g + row * p.g_stride.token,
                           p.g_stride.token, n_valid, s.tid);
+        if (L::lean)
+            kda_load_tile(s.work + L::v, t.v + row * p.v_stride.token, p.v_stride.token, n_valid,
+                          s.tid);
     }
     cp_async_commit();
 }
 
+template <class L>
 BRIM_DEVICE void kda_prep_init(const kda_params &p, const kda_task &t, kda_prep &s, uint32_t work,
                                uint32_t bar, int tid, int first_chunk)
 {
@@ -139,11 +177,12 @@ BRIM_DEVICE void kda_prep_init(const kda_params &p, const kda_task &t, kda_prep 
         s.gate_mul[e] = mul;
         s.gate_add[e] = bias * mul;
     }
-    kda_prefetch(p, t, first_chunk, s, 0);
+    kda_prefetch<L>(p, t, first_chunk, s, 0);
     s.beta = kda_load_beta(p, t, first_chunk, tid);
 }
 
 /* 1 / norm of each token of q and k; q's factor carries the scale. Four threads a token. */
+template <class L>
 BRIM_DEVICE void kda_norms(const kda_params &p, const kda_prep &s, uint32_t k_tile)
 {
     int row = s.tid >> 2, quarter = s.tid & 3;
@@ -152,7 +191,7 @@ BRIM_DEVICE void kda_norms(const kda_params &p, const kda_prep &s, uint32_t k_ti
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             uint32_t at = kda_tile_at(row, quarter * 4 + i);
-            uint4 a = kda_lds_v4(s.work + KDA_WORK_Q + at), b = kda_lds_v4(k_tile + at);
+            uint4 a = kda_lds_v4(s.work + L::q + at), b = kda_lds_v4(k_tile + at);
             uint32_t qs[4] = {a.x, a.y, a.z, a.w}, ks[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -173,20 +212,21 @@ BRIM_DEVICE void kda_norms(const kda_params &p, const kda_prep &s, uint32_t k_ti
         nq = nk = 1;
     }
     if (quarter == 0) {
-        uint32_t at = s.work + KDA_WORK_NORM + row * 8;
+        uint32_t at = s.work + L::norm + row * 8;
         kda_sts_f32(at, nq * p.scale);
         kda_sts_f32(at + 4, nk);
     }
 }
 
 /* Running log2 decay of two channels over the 16 tokens of this thread's half: g[2 j + e]. */
+template <class L>
 BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep &s, int chunk,
                           float (&g)[32])
 {
     const float log2e = 1.4426950408889634f;
     int half = s.tid >> 6, pair = s.tid & 63;
     int n_valid = t.n_tok - chunk * KDA_CHUNK - half * KDA_SUB; /* of this half; may be negative */
-    uint32_t tile = s.work + KDA_WORK_G + half * KDA_SUB * 256 + (pair & 3) * 4;
+    uint32_t tile = s.work + L::g + half * KDA_SUB * 256 + (pair & 3) * 4;
     float sum0 = 0, sum1 = 0;
     if (p.gate == BRIM_KDA_GATE_LOWER_BOUND) {
         float bound = p.lower_bound * log2e;
@@ -230,20 +270,20 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
             g[2 * j + 1] = sum1;
         }
     }
-    uint32_t at = s.work + KDA_WORK_TOTAL + half * 512 + pair * 8;
+    uint32_t at = s.work + L::total + half * 512 + pair * 8;
     kda_sts_f32(at, g[30]);
     kda_sts_f32(at + 4, g[31]);
 }
 
 /* Decayed rows of this thread's half and channel pair, into the tiles and the packet. */
-template <int half>
+template <class L, int half>
 BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_tile, uint32_t packet,
                            const float (&g)[32])
 {
     const float mid = (float)p.mid;
     int pair = s.tid & 63, piece = pair >> 2, within = (pair & 3) * 4;
-    float2 total0 = kda_lds_f32x2(s.work + KDA_WORK_TOTAL + pair * 8);
-    float2 total1 = kda_lds_f32x2(s.work + KDA_WORK_TOTAL + 512 + pair * 8);
+    float2 total0 = kda_lds_f32x2(s.work + L::total + pair * 8);
+    float2 total1 = kda_lds_f32x2(s.work + L::total + 512 + pair * 8);
     float end0 = kda_exp2(total0.x), end1 = kda_exp2(total0.y); /* of the first half */
     float last0 = kda_exp2(total1.x), last1 = kda_exp2(total1.y);
     float back0, back1; /* column factor at the half's end, times 2^mid */
@@ -253,70 +293,100 @@ BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_ti
         kda_sts_f32(packet + KDA_PACKET_GAMMA + pair * 8 + 4, end1 * last1);
     } else {
         back0 = kda_exp2(total1.x + mid), back1 = kda_exp2(total1.y + mid);
-        kda_sts_f32(s.work + KDA_WORK_HALF + pair * 8, end0);
-        kda_sts_f32(s.work + KDA_WORK_HALF + pair * 8 + 4, end1);
+        kda_sts_f32(s.work + L::half + pair * 8, end0);
+        kda_sts_f32(s.work + L::half + pair * 8 + 4, end1);
     }
+    /* four tokens at a time: all loads, then the arithmetic, so that the latencies overlap */
 #pragma unroll
-    for (int j = 0; j < 16; j++) {
-        int row = half * KDA_SUB + j;
-        uint32_t at = kda_tile_at(row, piece) + within, out = kda_panel_at(row, piece) + within;
-        float2 norm = kda_lds_f32x2(s.work + KDA_WORK_NORM + row * 8);
-        uint32_t q_raw = kda_lds(s.work + KDA_WORK_Q + at), k_raw = kda_lds(k_tile + at);
-        float q0 = bf16_lo(q_raw) * norm.x, q1 = bf16_hi(q_raw) * norm.x;
-        float k0 = bf16_lo(k_raw) * norm.y, k1 = bf16_hi(k_raw) * norm.y;
-        float up0 = kda_exp2(g[2 * j]), up1 = kda_exp2(g[2 * j + 1]);
-        float down0 = k0 * kda_exp2(-g[2 * j] - mid), down1 = k1 * kda_exp2(-g[2 * j + 1] - mid);
-        q0 *= up0, q1 *= up1;
-        kda_sts(k_tile + at, bf16x2_pack(k0 * up0, k1 * up1));
-        kda_sts(s.work + KDA_WORK_G + at, bf16x2_pack(down0, down1));
-        if (half == 0) {
+    for (int j0 = 0; j0 < 16; j0 += 4) {
+        uint32_t q_raw[4], k_raw[4];
+        float2 norm[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int row = half * KDA_SUB + j0 + i;
+            uint32_t at = kda_tile_at(row, piece) + within;
+            q_raw[i] = kda_lds(s.work + L::q + at);
+            k_raw[i] = kda_lds(k_tile + at);
+            norm[i] = kda_lds_f32x2(s.work + L::norm + row * 8);
+        }
+        uint32_t word[4][5]; /* k 2^g, columns, q 2^g, qd or ko, kr */
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int j = j0 + i;
+            float up0 = kda_exp2(g[2 * j]), up1 = kda_exp2(g[2 * j + 1]);
+            float k0 = bf16_lo(k_raw[i]) * norm[i].y, k1 = bf16_hi(k_raw[i]) * norm[i].y;
+            float down0 = k0 * kda_exp2(-g[2 * j] - mid),
+                  down1 = k1 * kda_exp2(-g[2 * j + 1] - mid);
+            float q0 = bf16_lo(q_raw[i]) * norm[i].x * up0,
+                  q1 = bf16_hi(q_raw[i]) * norm[i].x * up1;
+            word[i][0] = bf16x2_pack(k0 * up0, k1 * up1);
+            word[i][1] = bf16x2_pack(down0, down1);
+            word[i][2] = bf16x2_pack(q0, q1);
             float o0 = down0 * back0, o1 = down1 * back1;
-            kda_sts(packet + KDA_PACKET_QD + out, bf16x2_pack(q0, q1));
-            kda_sts(s.work + KDA_WORK_Q + at, bf16x2_pack(o0, o1));
-            kda_sts(packet + KDA_PACKET_KR + out, bf16x2_pack(o0 * last0, o1 * last1));
-        } else {
-            kda_sts(s.work + KDA_WORK_Q + at, bf16x2_pack(q0, q1));
-            kda_sts(packet + KDA_PACKET_QD + out, bf16x2_pack(q0 * end0, q1 * end1));
-            kda_sts(packet + KDA_PACKET_KR + out, bf16x2_pack(down0 * back0, down1 * back1));
+            if (half == 0) {
+                word[i][3] = bf16x2_pack(o0, o1);
+                word[i][4] = bf16x2_pack(o0 * last0, o1 * last1);
+            } else {
+                word[i][3] = bf16x2_pack(q0 * end0, q1 * end1);
+                word[i][4] = bf16x2_pack(o0, o1);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int row = half * KDA_SUB + j0 + i;
+            uint32_t at = kda_tile_at(row, piece) + within, out = kda_panel_at(row, piece) + within;
+            kda_sts(k_tile + at, word[i][0]);
+            kda_sts(s.work + L::g + at, word[i][1]);
+            kda_sts(half == 0 ? packet + KDA_PACKET_QD + out : s.work + L::q + at, word[i][2]);
+            kda_sts(half == 0 ? s.work + L::q + at : packet + KDA_PACKET_QD + out, word[i][3]);
+            kda_sts(packet + KDA_PACKET_KR + out, word[i][4]);
         }
     }
 }
 
 /* Warps 0, 1, 2: blocks (0,0), (1,1), (1,0) of L and Mqk. Warp 3 clears Mqk's block (0,1). */
+template <class L>
 BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_tile, uint32_t packet)
 {
     int warp = s.tid >> 5, lane = s.tid & 31;
     if (warp == 3) {
         kda_sts_v4_zero(packet + KDA_PACKET_MQK + kda_panel_at(lane >> 1, 2 + (lane & 1)));
+        if (L::lean) named_barrier_sync(s.bar, 128);
         return;
     }
     int row0 = warp == 0 ? 0 : KDA_SUB, col0 = warp == 1 ? KDA_SUB : 0;
     /* block (0,0) finds its query rows in the packet, the others in the q tile */
-    uint32_t q_base = warp == 0 ? packet + KDA_PACKET_QD : s.work + KDA_WORK_Q;
+    uint32_t q_base = warp == 0 ? packet + KDA_PACKET_QD : s.work + L::q;
     uint32_t q_pitch = warp == 0 ? 128 : 256, q_half = warp == 0 ? KDA_PANEL : 128;
-    uint32_t columns = s.work + (warp == 2 ? KDA_WORK_Q : KDA_WORK_G);
+    uint32_t columns = s.work + (warp == 2 ? L::q : L::g);
     int a_row = row0 + (lane & 15), a_piece = lane >> 4;
     int b_row = col0 + (lane & 7) + ((lane >> 4) << 3), b_piece = (lane >> 3) & 1;
     float kk[2][4] = {}, qk[2][4] = {};
+    uint32_t ka[2][4], qa[2][4],
+        b[2][4]; /* the next step's fragments arrive during this one's products */
+    auto fetch = [&](int i) {
+        int piece = 2 * i + a_piece;
+        ldmatrix_x4(ka[i & 1], k_tile + kda_tile_at(a_row, piece));
+        ldmatrix_x4(b[i & 1], columns + kda_tile_at(b_row, 2 * i + b_piece));
+        ldmatrix_x4(qa[i & 1], q_base + a_row * q_pitch + (piece >> 3) * q_half +
+                                   (((piece & 7) ^ (a_row & 7)) << 4));
+    };
+    fetch(0);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        uint32_t ka[4], qa[4], b[4];
-        int piece = 2 * i + a_piece;
-        ldmatrix_x4(ka, k_tile + kda_tile_at(a_row, piece));
-        ldmatrix_x4(qa, q_base + a_row * q_pitch + (piece >> 3) * q_half +
-                            (((piece & 7) ^ (a_row & 7)) << 4));
-        ldmatrix_x4(b, columns + kda_tile_at(b_row, 2 * i + b_piece));
+        if (i < 7) fetch(i + 1);
 #pragma unroll
         for (int n = 0; n < 2; n++) {
-            mma_bf16_16816(kk[n], ka, b[2 * n], b[2 * n + 1]);
-            mma_bf16_16816(qk[n], qa, b[2 * n], b[2 * n + 1]);
+            mma_bf16_16816(kk[n], ka[i & 1], b[i & 1][2 * n], b[i & 1][2 * n + 1]);
+            mma_bf16_16816(qk[n], qa[i & 1], b[i & 1][2 * n], b[i & 1][2 * n + 1]);
         }
     }
+    if (L::lean) named_barrier_sync(s.bar, 128);            /* L overwrites the q tile */
     float back = warp == 2 ? 1.0f : kda_exp2((float)p.mid); /* a power of two: exact */
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int r = (lane >> 2) + 8 * h;
-        float beta = kda_lds_f32(s.work + KDA_WORK_BETA + (row0 + r) * 4);
+        float beta = kda_lds_f32(s.work + L::beta + (row0 + r) * 4);
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             int x = 8 * n + 2 * (lane & 3);
@@ -329,58 +399,106 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
             int row = row0 + r, col = col0 + x;
             kda_sts(packet + KDA_PACKET_MQK + kda_panel_at(row, col >> 3) + (col & 7) * 2,
                     bf16x2_pack(m0, m1));
-            kda_sts_f32(s.work + KDA_WORK_L + (col * KDA_L_PITCH + row) * 4, l0);
-            kda_sts_f32(s.work + KDA_WORK_L + ((col + 1) * KDA_L_PITCH + row) * 4, l1);
+            kda_sts_f32(s.work + L::l + (col * KDA_L_PITCH + row) * 4, l0);
+            kda_sts_f32(s.work + L::l + ((col + 1) * KDA_L_PITCH + row) * 4, l1);
         }
     }
 }
 
-/* One warp: column `lane` of (I + L)^-1 by forward substitution, times beta of the column, as bf16.
- */
-BRIM_DEVICE void kda_invert(const kda_prep &s, int lane)
+/* (I + L)^-1 in fp32, times beta of the column, as bf16. With L = [[A, 0], [B, D]] it is
+ * [[P, 0], [-Q B P, Q]], P = (I + A)^-1 and Q = (I + D)^-1 by forward substitution: one warp, lane
+ * = a column of P (0..15) or of Q (16..31). Then all threads form B P and -Q (B P), two entries
+ * each. P, Q and B P lie in scratch, float [16][20] each, by columns. */
+enum { KDA_INV_PITCH = 20 };
+
+template <class L>
+BRIM_DEVICE void kda_store_inv(const kda_prep &s, int row, int col, float value, float beta)
 {
-    float a[32];
+    kda_sts_b16(s.work + L::inv + kda_inv_at(row, col >> 3) + (col & 7) * 2,
+                bf16x2_pack(value * beta, 0.0f) & 0xFFFF);
+}
+
+template <class L> BRIM_DEVICE void kda_invert_halves(const kda_prep &s, uint32_t scratch, int lane)
+{
+    int base = lane & 16, col = lane & 15;
+    uint32_t l_at = s.work + L::l + (base * KDA_L_PITCH + base) * 4;
+    float a[16];
 #pragma unroll
-    for (int r = 0; r < 32; r++) a[r] = r == lane ? 1.0f : 0.0f;
+    for (int r = 0; r < 16; r++) a[r] = r == col ? 1.0f : 0.0f;
+    float4 l[2][4];
+    auto fetch = [&](int y) {
 #pragma unroll
-    for (int y = 0; y < 31; y++) {
+        for (int i = (y + 1) / 4; i < 4; i++)
+            l[y & 1][i] = kda_lds_f32x4(l_at + (y * KDA_L_PITCH + 4 * i) * 4);
+    };
+    fetch(0);
 #pragma unroll
-        for (int r = (y + 1) & ~3; r < 32; r += 4) {
-            float4 l = kda_lds_f32x4(s.work + KDA_WORK_L + (y * KDA_L_PITCH + r) * 4);
-            if (r > y) a[r] = fmaf(-l.x, a[y], a[r]);
-            if (r + 1 > y) a[r + 1] = fmaf(-l.y, a[y], a[r + 1]);
-            if (r + 2 > y) a[r + 2] = fmaf(-l.z, a[y], a[r + 2]);
-            if (r + 3 > y) a[r + 3] = fmaf(-l.w, a[y], a[r + 3]);
+    for (int y = 0; y < 15; y++) {
+        if (y < 14) fetch(y + 1);
+#pragma unroll
+        for (int i = (y + 1) / 4; i < 4; i++) {
+            float4 v = l[y & 1][i];
+            if (4 * i > y) a[4 * i] = fmaf(-v.x, a[y], a[4 * i]);
+            if (4 * i + 1 > y) a[4 * i + 1] = fmaf(-v.y, a[y], a[4 * i + 1]);
+            if (4 * i + 2 > y) a[4 * i + 2] = fmaf(-v.z, a[y], a[4 * i + 2]);
+            if (4 * i + 3 > y) a[4 * i + 3] = fmaf(-v.w, a[y], a[4 * i + 3]);
         }
     }
-    float beta = kda_lds_f32(s.work + KDA_WORK_BETA + lane * 4);
+    float beta = kda_lds_f32(s.work + L::beta + lane * 4);
 #pragma unroll
-    for (int r = 0; r < 32; r++) {
-        uint32_t pair = bf16x2_pack(a[r] * beta, 0.0f);
-        kda_sts_b16(s.work + KDA_WORK_INV + kda_inv_at(r, lane >> 3) + (lane & 7) * 2,
-                    pair & 0xFFFF);
+    for (int r = 0; r < 16; r += 4)
+        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
+                         scratch + (lane * KDA_INV_PITCH + r) * 4),
+                     "f"(a[r]), "f"(a[r + 1]), "f"(a[r + 2]), "f"(a[r + 3])
+                     : "memory");
+#pragma unroll
+    for (int r = 0; r < 16; r++) {
+        kda_store_inv<L>(s, base + r, lane, a[r], beta);
+        if (base) kda_store_inv<L>(s, r, lane, 0.0f, 0.0f); /* above the diagonal */
     }
+}
+
+/* out[row][col], out[row + 1][col] of M N for 16 x 16 M (columns at m, pitch floats apart) and N.
+ */
+BRIM_DEVICE float2 kda_small_product(uint32_t m, int m_pitch, uint32_t n, int row, int col)
+{
+    float2 sum = make_float2(0, 0);
+#pragma unroll
+    for (int i = 0; i < 16; i += 4) {
+        float4 b = kda_lds_f32x4(n + (col * KDA_INV_PITCH + i) * 4);
+        float2 a0 = kda_lds_f32x2(m + (i * m_pitch + row) * 4),
+               a1 = kda_lds_f32x2(m + ((i + 1) * m_pitch + row) * 4);
+        float2 a2 = kda_lds_f32x2(m + ((i + 2) * m_pitch + row) * 4),
+               a3 = kda_lds_f32x2(m + ((i + 3) * m_pitch + row) * 4);
+        sum.x = fmaf(a3.x, b.w, fmaf(a2.x, b.z, fmaf(a1.x, b.y, fmaf(a0.x, b.x, sum.x))));
+        sum.y = fmaf(a3.y, b.w, fmaf(a2.y, b.z, fmaf(a1.y, b.y, fmaf(a0.y, b.x, sum.y))));
+    }
+    return sum;
 }
 
 /* -W and Z; warp w has columns 32 w .. 32 w + 31 of both. */
-BRIM_DEVICE void kda_solve(const kda_prep &s, uint32_t k_tile, uint32_t packet)
+template <class L> BRIM_DEVICE void kda_solve(const kda_prep &s, uint32_t k_tile, uint32_t packet)
 {
     int warp = s.tid >> 5, lane = s.tid & 31;
     uint32_t a00[4], a10[4], a11[4];
-    ldmatrix_x4(a00, s.work + KDA_WORK_INV + kda_inv_at(lane & 15, lane >> 4));
-    ldmatrix_x4(a10, s.work + KDA_WORK_INV + kda_inv_at(16 + (lane & 15), lane >> 4));
-    ldmatrix_x4(a11, s.work + KDA_WORK_INV + kda_inv_at(16 + (lane & 15), 2 + (lane >> 4)));
+    ldmatrix_x4(a00, s.work + L::inv + kda_inv_at(lane & 15, lane >> 4));
+    ldmatrix_x4(a10, s.work + L::inv + kda_inv_at(16 + (lane & 15), lane >> 4));
+    ldmatrix_x4(a11, s.work + L::inv + kda_inv_at(16 + (lane & 15), 2 + (lane >> 4)));
     int b_row = (lane & 7) + ((lane >> 3) & 1) * 8;
 #pragma unroll
     for (int which = 0; which < 2; which++) { /* W, then Z */
-        uint32_t tile = which ? s.work + KDA_WORK_V : k_tile;
+        uint32_t tile = which ? s.work + L::v : k_tile;
         uint32_t to = packet + (which ? KDA_PACKET_Z : KDA_PACKET_W);
+        uint32_t b0s[2][4], b1s[2][4];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             int piece = warp * 4 + i * 2 + (lane >> 4);
-            uint32_t b0[4], b1[4];
-            ldmatrix_x4_trans(b0, tile + kda_tile_at(b_row, piece));
-            ldmatrix_x4_trans(b1, tile + kda_tile_at(16 + b_row, piece));
+            ldmatrix_x4_trans(b0s[i], tile + kda_tile_at(b_row, piece));
+            ldmatrix_x4_trans(b1s[i], tile + kda_tile_at(16 + b_row, piece));
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint32_t(&b0)[4] = b0s[i], (&b1)[4] = b1s[i];
 #pragma unroll
             for (int n = 0; n < 2; n++) {
                 float top[4] = {}, low[4] = {}, own[4] = {};
@@ -392,7 +510,7 @@ BRIM_DEVICE void kda_solve(const kda_prep &s, uint32_t k_tile, uint32_t packet)
                 } else {
                     /* the second half's k rows decay from the middle of the chunk on */
                     mma_bf16_16816(own, a11, b1[2 * n], b1[2 * n + 1]);
-                    float2 end = kda_lds_f32x2(s.work + KDA_WORK_HALF + col * 4);
+                    float2 end = kda_lds_f32x2(s.work + L::half + col * 4);
 #pragma unroll
                     for (int e = 0; e < 4; e++) {
                         low[e] = -fmaf(e & 1 ? end.y : end.x, own[e], low[e]);
@@ -412,42 +530,60 @@ BRIM_DEVICE void kda_solve(const kda_prep &s, uint32_t k_tile, uint32_t packet)
 /* Prepare `chunk`; the instance's next one is `next`, whose rows are fetched on the way. `packet`
  * is a shared-memory stage; wait_stage() returns once it may be written. On return every thread's
  * part of the packet is written by ordinary stores: the caller fences the proxies and signals. */
-template <class Wait>
+template <class L, class Wait>
 BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s, int chunk,
                              int next, uint32_t packet, Wait wait_stage)
 {
-    uint32_t k_tile = s.work + KDA_WORK_K + s.flip * KDA_TILE;
+    /* opaque: else every address that depends on the thread is kept, and spilled, across chunks */
+    asm volatile("" : "+r"(s.tid), "+r"(s.work));
+    uint32_t k_tile = s.work + L::k + s.flip * KDA_TILE;
     cp_async_wait<0>();
     named_barrier_sync(s.bar, 128); /* q, k, g are here; everybody is done with the last chunk */
-    int64_t row = (int64_t)chunk * KDA_CHUNK;
-    kda_load_tile(s.work + KDA_WORK_V, t.v + row * p.v_stride.token, p.v_stride.token,
-                  t.n_tok - chunk * KDA_CHUNK, s.tid);
-    cp_async_commit();
+    if (!L::lean) {
+        int64_t row = (int64_t)chunk * KDA_CHUNK;
+        kda_load_tile(s.work + L::v, t.v + row * p.v_stride.token, p.v_stride.token,
+                      t.n_tok - chunk * KDA_CHUNK, s.tid);
+        cp_async_commit();
+    }
     if (s.tid < KDA_CHUNK) {
-        float beta = s.beta;
+        float beta = __uint_as_float(p.beta_f32 ? s.beta : s.beta << 16);
         if (p.beta_logit) beta = kda_rcp(1 + kda_exp2(beta * -1.4426950408889634f));
         if (chunk * KDA_CHUNK + s.tid >= t.n_tok) beta = 0;
-        kda_sts_f32(s.work + KDA_WORK_BETA + s.tid * 4, beta);
+        kda_sts_f32(s.work + L::beta + s.tid * 4, beta);
     }
     s.beta = kda_load_beta(p, t, next, s.tid);
     float g[32];
-    kda_gate(p, t, s, chunk, g);
-    kda_norms(p, s, k_tile);
+    kda_gate<L>(p, t, s, chunk, g);
+    kda_norms<L>(p, s, k_tile);
     wait_stage();
     named_barrier_sync(s.bar, 128); /* norms, beta, totals */
     if (s.tid < 64)
-        kda_decay<0>(p, s, k_tile, packet, g);
+        kda_decay<L, 0>(p, s, k_tile, packet, g);
     else
-        kda_decay<1>(p, s, k_tile, packet, g);
+        kda_decay<L, 1>(p, s, k_tile, packet, g);
     named_barrier_sync(s.bar, 128); /* decayed rows */
-    kda_pairs(p, s, k_tile, packet);
+    kda_pairs<L>(p, s, k_tile, packet);
     named_barrier_sync(s.bar, 128); /* L; the q and g tiles are free */
-    kda_prefetch(p, t, next, s, s.flip ^ 1);
-    if ((s.tid >> 5) == 3) kda_invert(s, s.tid & 31);
-    cp_async_wait<1>();             /* v */
-    named_barrier_sync(s.bar, 128); /* inverse, v */
-    kda_solve(s, k_tile, packet);
-    s.flip ^= 1;
+    uint32_t scratch = s.work + L::scratch;
+    if ((s.tid >> 5) == 3) kda_invert_halves<L>(s, scratch, s.tid & 31);
+    if (!L::lean) kda_prefetch<L>(p, t, next, s, s.flip ^ 1);
+    named_barrier_sync(s.bar, 128); /* P, Q */
+    int col = s.tid & 15, pair_row = (s.tid >> 4) * 2;
+    float2 bp = kda_small_product(s.work + L::l + 16 * 4, KDA_L_PITCH, scratch, pair_row, col);
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(
+                     scratch + ((32 + col) * KDA_INV_PITCH + pair_row) * 4),
+                 "f"(bp.x), "f"(bp.y)
+                 : "memory");
+    named_barrier_sync(s.bar, 128); /* B P */
+    float2 off = kda_small_product(scratch + 16 * KDA_INV_PITCH * 4, KDA_INV_PITCH,
+                                   scratch + 32 * KDA_INV_PITCH * 4, pair_row, col);
+    float beta_col = kda_lds_f32(s.work + L::beta + col * 4);
+    kda_store_inv<L>(s, 16 + pair_row, col, -off.x, beta_col);
+    kda_store_inv<L>(s, 17 + pair_row, col, -off.y, beta_col);
+    if (!L::lean) cp_async_wait<1>(); /* v */
+    named_barrier_sync(s.bar, 128);   /* inverse, v */
+    kda_solve<L>(s, k_tile, packet);
+    if (!L::lean) s.flip ^= 1;
 }
 
 #endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Route c4-m128: a cluster of four CTAs per (sequence, value head). Rank 0 owns the state and runs
+ * the recurrence; ranks 1-3 prepare chunks, four instances each, and hand them over through a ring
+ * of 15 packets in global memory (mailbox.cuh). Chunk c is prepared by rank 1 + c % 3, instance c /
+ * 3 % 4, and lies in slot c % 15; the owner starts on chunk 0 as soon as it is there.
+ *
+ * Owner, 512 threads: warps 0-7 two consumer warpgroups (200 registers); warps 8-11 one loader lane
+ * a stage; warps 12-15 one acknowledging lane a stage, because a release takes longer than a load
+ * may wait. Barriers: full[stage] one arrival and the packet's bytes, empty[stage] 8 consumer warps
+ * and the acknowledging lane. Helper: instance i is warpgroup i with named barrier 1 + i (128
+ * registers). Shared memory: owner 4 stages of 37 KB and 8 KB of staging, helper 4 instances
+ * of 56.4 KB. */
+#include "cuda/kda/advance.cuh"
+#include "cuda/kda/launch.cuh"
+#include "cuda/kda/mailbox.cuh"
+#include "cuda/kda/prepare.cuh"
+
+enum { N_STAGE = 4, N_HELPER = 3, N_INSTANCE = 4, DEPTH = 15, N_THREAD = 512, STAGING = 8192 };
+enum {
+    AT_STAGING = N_STAGE * KDA_PACKET_BYTES,
+    OWNER_BYTES = AT_STAGING + STAGING,
+    HELPER_BYTES = N_INSTANCE * KDA_LEAN_BYTES,
+    AT_BARRIER = (OWNER_BYTES > HELPER_BYTES ? OWNER_BYTES : HELPER_BYTES),
+    SMEM_BYTES = AT_BARRIER + 2 * N_STAGE * 8 + 16 + 1024
+};
+static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
+
+BRIM_DEVICE void owner_load(const kda_mailbox &m, int n_chunk, int stage, uint32_t stages,
+                            uint32_t full, uint32_t empty)
+{
+    for (int c = stage; c < n_chunk; c += N_STAGE) {
+        if (c >= N_STAGE) mbarrier_wait(empty + 8 * stage, (c / N_STAGE - 1) & 1);
+        kda_mailbox_load(m, c % DEPTH, (uint32_t)(c / DEPTH), 0, stages + stage * KDA_PACKET_BYTES,
+                         full + 8 * stage);
+    }
+}
+
+BRIM_DEVICE void owner_ack(const kda_mailbox &m, int n_chunk, int stage, uint32_t full,
+                           uint32_t empty)
+{
+    for (int c = stage; c < n_chunk; c += N_STAGE) {
+        mbarrier_wait(full + 8 * stage, (c / N_STAGE) & 1);
+        kda_mailbox_ack(m, c % DEPTH, (uint32_t)(c / DEPTH), 0, 1);
+        mbarrier_arrive(empty + 8 * stage);
+    }
+}
+
+BRIM_DEVICE void help(const kda_params &p, const kda_task &t, const kda_mailbox &m, uint32_t work,
+                      int helper, int tid)
+{
+    int instance = tid >> 7, first = instance * N_HELPER + helper;
+    if (first >= t.n_chunk) return;
+    kda_prep s;
+    kda_prep_init<kda_lean>(p, t, s, work + instance * KDA_LEAN_BYTES, 1 + instance, tid & 127,
+                            first);
+    for (int c = first; c < t.n_chunk; c += N_HELPER * N_INSTANCE) {
+        int next = c + N_HELPER * N_INSTANCE;
+        kda_prepare<kda_lean>(p, t, s, c, next, s.work, [] {});
+        fence_proxy_async_shared(); /* ordinary stores, read by the bulk store */
+        named_barrier_sync(s.bar, 128);
+        if (s.tid == 0) {
+            kda_mailbox_store(m, c % DEPTH, (uint32_t)(c / DEPTH), 1, s.work);
+            bulk_wait_read_all();
+        }
+        named_barrier_sync(s.bar,
+                           128); /* the packet has been read: its tiles may be filled again */
+        kda_prefetch<kda_lean>(p, t, next, s, 0);
+        if (s.tid == 0) kda_mailbox_publish(m, c % DEPTH, (uint32_t)(c / DEPTH));
+    }
+}
+
+static __global__ void __launch_bounds__(N_THREAD, 1)
+    brim_kda_c4_m128_sm90(const __grid_constant__ kda_params p)
+{
+    extern __shared__ char raw[];
+    uint32_t base = (smem_u32(raw) + 1023) & ~1023u;
+    uint32_t full = base + AT_BARRIER, empty = full + 8 * N_STAGE,
+             shared_epoch = empty + 8 * N_STAGE;
+    int tid = threadIdx.x, rank = (int)cluster_ctarank(), task = blockIdx.x / (1 + N_HELPER);
+    kda_task t = kda_task_make(p, task);
+    kda_mailbox m;
+    m.words = p.control + (int64_t)task * (KDA_CONTROL_BYTES / 4);
+    m.packets = p.ring + (int64_t)task * DEPTH * KDA_PACKET_USED;
+    if (rank == 0 && tid == 0) {
+        for (int i = 0; i < N_STAGE; i++) {
+            mbarrier_init(full + 8 * i, 1);
+            mbarrier_init(empty + 8 * i, 9);
+        }
+        fence_mbarrier_init();
+        kda_sts(shared_epoch, kda_mailbox_open(m, t.n_chunk, DEPTH));
+    }
+    cluster_sync();
+    asm volatile("ld.shared::cluster.u32 %0, [%1];"
+                 : "=r"(m.epoch)
+                 : "r"(mapa_u32(shared_epoch, 0))
+                 : "memory");
+
+    if (rank == 0) {
+        int warp = tid >> 5;
+        if (tid < 256) {
+            setmaxnreg_inc<200>();
+            kda_advance<N_STAGE, true>(p, t, base, full, empty, base + AT_STAGING, tid >> 7,
+                                       tid & 127);
+        } else {
+            setmaxnreg_dec<40>();
+            if ((tid & 31) == 0) {
+                if (warp < 12)
+                    owner_load(m, t.n_chunk, warp - 8, base, full, empty);
+                else
+                    owner_ack(m, t.n_chunk, warp - 12, full, empty);
+            }
+            __syncwarp();
+        }
+    } else {
+        help(p, t, m, base, rank - 1, tid);
+        if (rank == 1) kda_zero_tail(p, t, tid, N_THREAD);
+    }
+    cluster_sync(); /* rank 0's shared memory outlives the reads of its epoch */
+}
+
+brim_status brim_kda_launch_c4_m128(const kda_params &p, cudaStream_t stream, brim_error *err)
+{
+    brim_launch_shape shape = {};
+    shape.grid = dim3((unsigned)(p.n_seq * p.n_value_head * (1 + N_HELPER)));
+    shape.block = dim3(N_THREAD);
+    shape.smem_bytes = SMEM_BYTES;
+    shape.cluster = 1 + N_HELPER;
+    return BRIM_LAUNCH(brim_kda_c4_m128_sm90, shape, stream, p, err);
+}
