@@ -221,56 +221,56 @@ static void print_json(FILE *out, const struct bench_context *ctx)
     time_t now = time(NULL);
     strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     struct json json;
-    json_begin(&json, out);
-    json_object(&json);
-    json_int_at(&json, "schema", 1);
-    json_text_at(&json, "benchmark", "operators");
-    json_text_at(&json, "build_version", BRIM_VERSION_STRING);
-    json_text_at(&json, "cpu_info", processor);
-    json_text_at(&json, "cpu_tier", brim_cpu_tier_name(ctx->ops->tier));
-    json_int_at(&json, "threads", ctx->n_thread);
-    json_text_at(&json, "model_shapes", ctx->shape->name);
-    json_int_at(&json, "group", ctx->shape->group);
-    json_text_at(&json, "time", when);
-    json_int_at(&json, "warmup", args.n_warmup);
-    json_int_at(&json, "iterations", args.n_iteration);
-    json_int_at(&json, "context_repeats", args.repeats);
-    json_int_at(&json, "cold_mib", args.cold_mib);
-    json_key(&json, "cases");
-    json_array(&json);
+    jw_begin(&json, out);
+    jw_object(&json);
+    jw_int_at(&json, "schema", 1);
+    jw_text_at(&json, "benchmark", "operators");
+    jw_text_at(&json, "build_version", BRIM_VERSION_STRING);
+    jw_text_at(&json, "cpu_info", processor);
+    jw_text_at(&json, "cpu_tier", brim_cpu_tier_name(ctx->ops->tier));
+    jw_int_at(&json, "threads", ctx->n_thread);
+    jw_text_at(&json, "model_shapes", ctx->shape->name);
+    jw_int_at(&json, "group", ctx->shape->group);
+    jw_text_at(&json, "time", when);
+    jw_int_at(&json, "warmup", args.n_warmup);
+    jw_int_at(&json, "iterations", args.n_iteration);
+    jw_int_at(&json, "context_repeats", args.repeats);
+    jw_int_at(&json, "cold_mib", args.cold_mib);
+    jw_key(&json, "cases");
+    jw_array(&json);
     for (size_t i = 0; i < n_result; i++) {
         const struct result *r = &results[i];
-        json_object(&json);
-        json_text_at(&json, "section", r->section);
-        json_text_at(&json, "name", r->name);
-        json_key(&json, "orders"); /* the implementations in the order they ran, per iteration */
-        json_array(&json);
+        jw_object(&json);
+        jw_text_at(&json, "section", r->section);
+        jw_text_at(&json, "name", r->name);
+        jw_key(&json, "orders"); /* the implementations in the order they ran, per iteration */
+        jw_array(&json);
         for (size_t s = 0; s < r->n_sample; s++) {
-            json_array(&json);
+            jw_array(&json);
             for (int k = 0; k < r->n_impl; k++)
-                json_int(&json, permutation(r->n_impl, r->orders[s])[k]);
-            json_close(&json);
+                jw_int(&json, permutation(r->n_impl, r->orders[s])[k]);
+            jw_close(&json);
         }
-        json_close(&json);
-        json_key(&json, "implementations");
-        json_array(&json);
+        jw_close(&json);
+        jw_key(&json, "implementations");
+        jw_array(&json);
         for (int k = 0; k < r->n_impl; k++) {
-            json_object(&json);
-            json_text_at(&json, "name", r->impl[k]);
-            json_real_at(&json, "median_us", r->stats[k].median);
-            json_real_at(&json, "min_us", r->stats[k].min);
-            json_key(&json, "samples_us");
-            json_array(&json);
-            for (size_t s = 0; s < r->n_sample; s++) json_real(&json, r->samples_us[k][s]);
-            json_close(&json);
-            json_close(&json);
+            jw_object(&json);
+            jw_text_at(&json, "name", r->impl[k]);
+            jw_real_at(&json, "median_us", r->stats[k].median);
+            jw_real_at(&json, "min_us", r->stats[k].min);
+            jw_key(&json, "samples_us");
+            jw_array(&json);
+            for (size_t s = 0; s < r->n_sample; s++) jw_real(&json, r->samples_us[k][s]);
+            jw_close(&json);
+            jw_close(&json);
         }
-        json_close(&json);
-        json_close(&json);
+        jw_close(&json);
+        jw_close(&json);
     }
-    json_close(&json);
-    json_close(&json);
-    json_end(&json);
+    jw_close(&json);
+    jw_close(&json);
+    jw_end(&json);
 }
 
 static int report(const struct bench_context *ctx)

@@ -142,6 +142,36 @@ void cli_clear_interrupt(void)
     interrupt_flag = 0;
 }
 
+/* ---- progress -------------------------------------------------------------------------------- */
+
+static void show_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct cli_progress *progress = ctx;
+    int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
+    if (percent == progress->percent) return;
+    progress->percent = percent;
+    fprintf(stderr, "\r%s %3d %%", progress->what, percent);
+    fflush(stderr);
+}
+
+brim_progress_fn *cli_progress_start(struct cli_progress *progress, bool quiet)
+{
+    progress->percent = -1;
+    return isatty(STDERR_FILENO) && !quiet ? show_progress : NULL;
+}
+
+void cli_progress_end(struct cli_progress *progress)
+{
+    if (progress->percent >= 0) fputs("\r\033[K", stderr);
+    progress->percent = -1;
+}
+
+void cli_log_warning(void *ctx, const char *text)
+{
+    (void)ctx;
+    cli_warning("%s", text);
+}
+
 /* ---- engine ---------------------------------------------------------------------------------- */
 
 struct cli_model_args cli_model_args;
@@ -161,29 +191,9 @@ struct args_group cli_model_group(void)
     return (struct args_group){"Model", options, sizeof(options) / sizeof(*options)};
 }
 
-/* On a terminal, one line that is redrawn for each whole per cent and wiped at the end. */
-static void show_progress(void *ctx, uint64_t done, uint64_t total)
-{
-    int *shown = ctx;
-    int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
-    if (percent == *shown) return;
-    *shown = percent;
-    if (percent < 100)
-        fprintf(stderr, "\rloading %3d %%", percent);
-    else
-        fputs("\r\033[K", stderr);
-    fflush(stderr);
-}
-
-static void show_warning(void *ctx, const char *text)
-{
-    (void)ctx;
-    cli_warning("%s", text);
-}
-
 brim_engine *cli_open_engine(const char *path)
 {
-    int shown = -1;
+    struct cli_progress progress = {.what = "loading"};
     brim_engine_options options;
     brim_engine_options_default(&options);
     options.n_thread = (int)cli_model_args.n_thread;
@@ -192,16 +202,14 @@ brim_engine *cli_open_engine(const char *path)
         options.activations_int8 = !strcmp(cli_model_args.activations, "int8");
     if (cli_model_args.device && !strcmp(cli_model_args.device, "cuda"))
         options.device = BRIM_DEVICE_CUDA;
-    if (isatty(STDERR_FILENO) && !cli_model_args.quiet) {
-        options.progress = show_progress;
-        options.progress_ctx = &shown;
-    }
-    options.warn = show_warning;
+    options.progress = cli_progress_start(&progress, cli_model_args.quiet);
+    options.progress_ctx = &progress;
+    options.warn = cli_log_warning;
 
     brim_engine *engine = NULL;
     brim_error err = {0};
     brim_status status = brim_engine_open(&engine, path, &options, &err);
-    if (shown >= 0 && shown < 100) fputs("\r\033[K", stderr);
+    cli_progress_end(&progress);
     if (status != BRIM_OK) {
         cli_fail(&err);
         return NULL;

@@ -43,6 +43,18 @@ void cli_catch_interrupt(void);
 bool cli_interrupted(void);
 void cli_clear_interrupt(void);
 
+/* Progress for the library's callbacks: on a terminal one line that is redrawn for each whole per
+ * cent and wiped at the end; elsewhere nothing. */
+struct cli_progress {
+    const char *what; /* "loading" */
+    int percent;      /* shown now; -1: nothing */
+};
+/* The callback to give to the library with `progress` as its context; NULL where none is shown. */
+brim_progress_fn *cli_progress_start(struct cli_progress *progress, bool quiet);
+void cli_progress_end(struct cli_progress *progress);
+/* A brim_log_fn that prints warnings. */
+void cli_log_warning(void *ctx, const char *text);
+
 /* ---- the model options of every command that opens one --------------------------------------- */
 
 struct cli_model_args {

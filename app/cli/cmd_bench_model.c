@@ -101,54 +101,54 @@ static void print_json(const struct setting *s, const struct machine *m, const s
                        size_t n_test)
 {
     struct json json;
-    json_begin(&json, stdout);
-    json_array(&json);
+    jw_begin(&json, stdout);
+    jw_array(&json);
     for (size_t t = 0; t < n_test; t++) {
         const struct test *test = &tests[t];
-        json_object(&json);
-        json_text_at(&json, "test", test->name);
-        json_text_at(&json, "build_version", BRIM_VERSION_STRING);
-        json_text_at(&json, "cpu_info", m->processor);
-        json_text_at(&json, "backends", "CPU");
-        json_text_at(&json, "cpu_tier", m->info.cpu_tier);
-        json_text_at(&json, "activations", m->activations);
-        json_text_at(&json, "matmul_level", m->level);
-        json_text_at(&json, "model_filename", s->model);
-        json_text_at(&json, "model_type", m->info.family);
-        json_text_at(&json, "model_format", m->info.format);
-        json_int_at(&json, "model_size", (int64_t)m->info.file_bytes);
-        json_int_at(&json, "weight_bytes", (int64_t)m->info.weight_bytes);
-        json_int_at(&json, "kv_bytes_per_token", (int64_t)m->info.kv_bytes_per_token);
-        json_int_at(&json, "n_ubatch", s->chunk);
-        json_int_at(&json, "n_threads", m->info.n_thread);
-        json_int_at(&json, "n_prompt", test->n_prompt);
-        json_int_at(&json, "n_gen", test->n_gen);
-        json_int_at(&json, "n_depth", test->n_depth);
-        json_text_at(&json, "test_time", m->when);
-        json_int_at(&json, "avg_ns", (int64_t)test->ns.mean);
-        json_int_at(&json, "stddev_ns", (int64_t)test->ns.stddev);
-        json_int_at(&json, "median_ns", (int64_t)test->ns.median);
-        json_int_at(&json, "min_ns", (int64_t)test->ns.min);
-        json_real_at(&json, "avg_ts", test->rate.mean);
-        json_real_at(&json, "stddev_ts", test->rate.stddev);
-        json_real_at(&json, "median_ts", test->rate.median);
-        json_real_at(&json, "max_ts", test->rate.max);
-        json_int_at(&json, "load_ns", m->info.load_ns);
-        json_int_at(&json, "peak_bytes", (int64_t)m->peak_bytes);
-        json_bool_at(&json, "checked", !s->no_check);
-        json_key(&json, "samples_ns");
-        json_array(&json);
-        for (int64_t i = 0; i < s->n_repeat; i++) json_int(&json, (int64_t)test->samples_ns[i]);
-        json_close(&json);
-        json_key(&json, "samples_ts");
-        json_array(&json);
+        jw_object(&json);
+        jw_text_at(&json, "test", test->name);
+        jw_text_at(&json, "build_version", BRIM_VERSION_STRING);
+        jw_text_at(&json, "cpu_info", m->processor);
+        jw_text_at(&json, "backends", "CPU");
+        jw_text_at(&json, "cpu_tier", m->info.cpu_tier);
+        jw_text_at(&json, "activations", m->activations);
+        jw_text_at(&json, "matmul_level", m->level);
+        jw_text_at(&json, "model_filename", s->model);
+        jw_text_at(&json, "model_type", m->info.family);
+        jw_text_at(&json, "model_format", m->info.format);
+        jw_int_at(&json, "model_size", (int64_t)m->info.file_bytes);
+        jw_int_at(&json, "weight_bytes", (int64_t)m->info.weight_bytes);
+        jw_int_at(&json, "kv_bytes_per_token", (int64_t)m->info.kv_bytes_per_token);
+        jw_int_at(&json, "n_ubatch", s->chunk);
+        jw_int_at(&json, "n_threads", m->info.n_thread);
+        jw_int_at(&json, "n_prompt", test->n_prompt);
+        jw_int_at(&json, "n_gen", test->n_gen);
+        jw_int_at(&json, "n_depth", test->n_depth);
+        jw_text_at(&json, "test_time", m->when);
+        jw_int_at(&json, "avg_ns", (int64_t)test->ns.mean);
+        jw_int_at(&json, "stddev_ns", (int64_t)test->ns.stddev);
+        jw_int_at(&json, "median_ns", (int64_t)test->ns.median);
+        jw_int_at(&json, "min_ns", (int64_t)test->ns.min);
+        jw_real_at(&json, "avg_ts", test->rate.mean);
+        jw_real_at(&json, "stddev_ts", test->rate.stddev);
+        jw_real_at(&json, "median_ts", test->rate.median);
+        jw_real_at(&json, "max_ts", test->rate.max);
+        jw_int_at(&json, "load_ns", m->info.load_ns);
+        jw_int_at(&json, "peak_bytes", (int64_t)m->peak_bytes);
+        jw_bool_at(&json, "checked", !s->no_check);
+        jw_key(&json, "samples_ns");
+        jw_array(&json);
+        for (int64_t i = 0; i < s->n_repeat; i++) jw_int(&json, (int64_t)test->samples_ns[i]);
+        jw_close(&json);
+        jw_key(&json, "samples_ts");
+        jw_array(&json);
         for (int64_t i = 0; i < s->n_repeat; i++)
-            json_real(&json, (double)test->n_token * 1e9 / test->samples_ns[i]);
-        json_close(&json);
-        json_close(&json);
+            jw_real(&json, (double)test->n_token * 1e9 / test->samples_ns[i]);
+        jw_close(&json);
+        jw_close(&json);
     }
-    json_close(&json);
-    json_end(&json);
+    jw_close(&json);
+    jw_end(&json);
 }
 
 /* A CSV field in quotes, as llama-bench writes every field. */

@@ -275,44 +275,44 @@ static bool print_report(FILE *out, const struct variant *variants, size_t n_var
     char processor[128];
     bench_processor_name(processor, sizeof(processor));
     struct json json;
-    json_begin(&json, out);
-    json_object(&json);
-    json_int_at(&json, "schema", 1);
-    json_text_at(&json, "benchmark", "progression");
-    json_text_at(&json, "build_version", BRIM_VERSION_STRING);
-    json_text_at(&json, "cpu_info", processor);
-    json_text_at(&json, "model", args.model);
-    json_text_at(&json, "time", when);
-    json_int_at(&json, "input_len", args.n_input);
-    json_int_at(&json, "output_len", args.n_output);
-    json_int_at(&json, "warmup", args.n_warmup);
-    json_int_at(&json, "repeats", args.n_repeat);
-    json_int_at(&json, "threads", args.n_thread);
-    json_text_at(&json, "prefill_logits", args.prefill_logits);
-    json_key(&json, "seed");
-    json_uint(&json, args.seed);
-    json_bool_at(&json, "checked", !args.no_check);
-    json_key(&json, "variants");
-    json_array(&json);
+    jw_begin(&json, out);
+    jw_object(&json);
+    jw_int_at(&json, "schema", 1);
+    jw_text_at(&json, "benchmark", "progression");
+    jw_text_at(&json, "build_version", BRIM_VERSION_STRING);
+    jw_text_at(&json, "cpu_info", processor);
+    jw_text_at(&json, "model", args.model);
+    jw_text_at(&json, "time", when);
+    jw_int_at(&json, "input_len", args.n_input);
+    jw_int_at(&json, "output_len", args.n_output);
+    jw_int_at(&json, "warmup", args.n_warmup);
+    jw_int_at(&json, "repeats", args.n_repeat);
+    jw_int_at(&json, "threads", args.n_thread);
+    jw_text_at(&json, "prefill_logits", args.prefill_logits);
+    jw_key(&json, "seed");
+    jw_uint(&json, args.seed);
+    jw_bool_at(&json, "checked", !args.no_check);
+    jw_key(&json, "variants");
+    jw_array(&json);
     for (size_t v = 0; v < n_variant; v++) {
-        json_object(&json);
-        json_text_at(&json, "name", variants[v].name);
+        jw_object(&json);
+        jw_text_at(&json, "name", variants[v].name);
         for (int m = 0; m < N_METRIC; m++) {
-            json_key(&json, metric_names[m]);
-            json_object(&json);
-            json_real_at(&json, "median", variants[v].stats[m].median);
-            json_key(&json, "samples");
-            json_array(&json);
+            jw_key(&json, metric_names[m]);
+            jw_object(&json);
+            jw_real_at(&json, "median", variants[v].stats[m].median);
+            jw_key(&json, "samples");
+            jw_array(&json);
             for (size_t i = 0; i < variants[v].n_sample; i++)
-                json_real(&json, variants[v].samples[m][i]);
-            json_close(&json);
-            json_close(&json);
+                jw_real(&json, variants[v].samples[m][i]);
+            jw_close(&json);
+            jw_close(&json);
         }
-        json_close(&json);
+        jw_close(&json);
     }
-    json_close(&json);
-    json_close(&json);
-    json_end(&json);
+    jw_close(&json);
+    jw_close(&json);
+    jw_end(&json);
     return !ferror(out);
 }
 

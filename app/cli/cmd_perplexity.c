@@ -115,20 +115,20 @@ static int score(brim_engine *engine, const char *path, int64_t n_window, int64_
         bool int8 = cli_model_args.activations && !strcmp(cli_model_args.activations, "int8");
         if (as_json) {
             struct json json;
-            json_begin(&json, stdout);
-            json_object(&json);
-            json_real_at(&json, "perplexity", ppl);
-            json_real_at(&json, "error", error);
-            json_real_at(&json, "nll_mean", tally.nll / (double)tally.n);
-            json_int_at(&json, "scored_tokens", tally.n);
-            json_int_at(&json, "text_tokens", (int64_t)n_token);
-            json_int_at(&json, "windows", n_windows);
-            json_int_at(&json, "ctx", n_window);
-            json_text_at(&json, "activations", int8 ? "int8" : "f32");
-            json_text_at(&json, "cpu_tier", info.cpu_tier);
-            json_real_at(&json, "seconds", (double)(cli_now_ns() - start) / 1e9);
-            json_close(&json);
-            json_end(&json);
+            jw_begin(&json, stdout);
+            jw_object(&json);
+            jw_real_at(&json, "perplexity", ppl);
+            jw_real_at(&json, "error", error);
+            jw_real_at(&json, "nll_mean", tally.nll / (double)tally.n);
+            jw_int_at(&json, "scored_tokens", tally.n);
+            jw_int_at(&json, "text_tokens", (int64_t)n_token);
+            jw_int_at(&json, "windows", n_windows);
+            jw_int_at(&json, "ctx", n_window);
+            jw_text_at(&json, "activations", int8 ? "int8" : "f32");
+            jw_text_at(&json, "cpu_tier", info.cpu_tier);
+            jw_real_at(&json, "seconds", (double)(cli_now_ns() - start) / 1e9);
+            jw_close(&json);
+            jw_end(&json);
         } else {
             printf("perplexity %.4f +/- %.4f (%" PRId64 " tokens scored in %" PRId64
                    " windows of %" PRId64 ")\n",

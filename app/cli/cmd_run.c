@@ -41,27 +41,27 @@ static void print_json(const brim_model_info *info, const struct gen_figures *f,
                        const struct gen_text *reply)
 {
     struct json json;
-    json_begin(&json, stdout);
-    json_object(&json);
-    json_key(&json, "text");
-    json_bytes(&json, reply->data ? reply->data : "", reply->len);
-    json_text_at(&json, "finish", gen_finish_name(f->finish));
-    json_text_at(&json, "family", info->family);
-    json_text_at(&json, "format", info->format);
-    json_text_at(&json, "cpu_tier", info->cpu_tier);
-    json_int_at(&json, "threads", info->n_thread);
-    json_real_at(&json, "load_seconds", (double)info->load_ns * 1e-9);
-    json_int_at(&json, "prompt_tokens", f->n_prompt);
-    json_int_at(&json, "reused_tokens", f->n_reused);
-    json_real_at(&json, "prompt_seconds", (double)f->prompt_ns * 1e-9);
-    json_real_at(&json, "prompt_tokens_per_second", gen_rate(f->n_prompt, f->prompt_ns));
-    json_real_at(&json, "first_token_seconds", (double)f->first_token_ns * 1e-9);
-    json_int_at(&json, "generated_tokens", f->n_generated);
-    json_real_at(&json, "decode_seconds", (double)f->decode_ns * 1e-9);
-    json_real_at(&json, "generated_tokens_per_second", gen_decode_rate(f));
-    json_int_at(&json, "peak_memory_bytes", (int64_t)cli_peak_memory());
-    json_close(&json);
-    json_end(&json);
+    jw_begin(&json, stdout);
+    jw_object(&json);
+    jw_key(&json, "text");
+    jw_bytes(&json, reply->data ? reply->data : "", reply->len);
+    jw_text_at(&json, "finish", gen_finish_name(f->finish));
+    jw_text_at(&json, "family", info->family);
+    jw_text_at(&json, "format", info->format);
+    jw_text_at(&json, "cpu_tier", info->cpu_tier);
+    jw_int_at(&json, "threads", info->n_thread);
+    jw_real_at(&json, "load_seconds", (double)info->load_ns * 1e-9);
+    jw_int_at(&json, "prompt_tokens", f->n_prompt);
+    jw_int_at(&json, "reused_tokens", f->n_reused);
+    jw_real_at(&json, "prompt_seconds", (double)f->prompt_ns * 1e-9);
+    jw_real_at(&json, "prompt_tokens_per_second", gen_rate(f->n_prompt, f->prompt_ns));
+    jw_real_at(&json, "first_token_seconds", (double)f->first_token_ns * 1e-9);
+    jw_int_at(&json, "generated_tokens", f->n_generated);
+    jw_real_at(&json, "decode_seconds", (double)f->decode_ns * 1e-9);
+    jw_real_at(&json, "generated_tokens_per_second", gen_decode_rate(f));
+    jw_int_at(&json, "peak_memory_bytes", (int64_t)cli_peak_memory());
+    jw_close(&json);
+    jw_end(&json);
 }
 
 /* The prompt's ids, by the chat template unless --raw. */

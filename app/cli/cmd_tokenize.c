@@ -43,25 +43,25 @@ static int print_json(const brim_engine *engine, const int32_t *ids, size_t n)
         return cli_out_of_memory();
     }
     struct json json;
-    json_begin(&json, stdout);
-    json_object(&json);
-    json_int_at(&json, "count", (int64_t)n);
-    json_key(&json, "ids");
-    json_array(&json);
-    for (size_t i = 0; i < n; i++) json_int(&json, ids[i]);
-    json_close(&json);
-    json_key(&json, "pieces");
-    json_array(&json);
+    jw_begin(&json, stdout);
+    jw_object(&json);
+    jw_int_at(&json, "count", (int64_t)n);
+    jw_key(&json, "ids");
+    jw_array(&json);
+    for (size_t i = 0; i < n; i++) jw_int(&json, ids[i]);
+    jw_close(&json);
+    jw_key(&json, "pieces");
+    jw_array(&json);
     for (size_t i = 0; i < n; i++) {
         size_t len = 0;
         const char *bytes = brim_token_bytes(engine, ids[i], &len);
-        json_bytes(&json, bytes ? bytes : "", bytes ? len : 0);
+        jw_bytes(&json, bytes ? bytes : "", bytes ? len : 0);
     }
-    json_close(&json);
-    json_key(&json, "text");
-    json_bytes(&json, text.data ? text.data : "", text.len);
-    json_close(&json);
-    json_end(&json);
+    jw_close(&json);
+    jw_key(&json, "text");
+    jw_bytes(&json, text.data ? text.data : "", text.len);
+    jw_close(&json);
+    jw_end(&json);
     free(text.data);
     return CLI_OK;
 }

@@ -5,9 +5,12 @@
 
 int cmd_bench(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
 int cmd_perplexity(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_quantize(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_synth(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 
 #endif

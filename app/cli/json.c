@@ -7,12 +7,12 @@
 #include <math.h>
 #include <string.h>
 
-void json_begin(struct json *json, FILE *out)
+void jw_begin(struct json *json, FILE *out)
 {
     *json = (struct json){.out = out};
 }
 
-void json_end(struct json *json)
+void jw_end(struct json *json)
 {
     assert(json->depth == 0);
     fputc('\n', json->out);
@@ -38,25 +38,25 @@ static void open_level(struct json *json, char open, char close)
     fputc(open, json->out);
 }
 
-void json_object(struct json *json)
+void jw_object(struct json *json)
 {
     open_level(json, '{', '}');
 }
 
-void json_array(struct json *json)
+void jw_array(struct json *json)
 {
     open_level(json, '[', ']');
 }
 
-void json_close(struct json *json)
+void jw_close(struct json *json)
 {
     assert(json->depth > 0);
     fputc(json->close[--json->depth], json->out);
 }
 
-void json_key(struct json *json, const char *key)
+void jw_key(struct json *json, const char *key)
 {
-    json_text(json, key);
+    jw_text(json, key);
     fputc(':', json->out);
     json->after_key = true;
 }
@@ -80,7 +80,7 @@ static size_t utf8_len(const unsigned char *s, size_t len)
     return n;
 }
 
-void json_bytes(struct json *json, const char *text, size_t len)
+void jw_bytes(struct json *json, const char *text, size_t len)
 {
     separate(json);
     FILE *out = json->out;
@@ -106,24 +106,24 @@ void json_bytes(struct json *json, const char *text, size_t len)
     fputc('"', out);
 }
 
-void json_text(struct json *json, const char *text)
+void jw_text(struct json *json, const char *text)
 {
-    json_bytes(json, text, strlen(text));
+    jw_bytes(json, text, strlen(text));
 }
 
-void json_int(struct json *json, int64_t value)
+void jw_int(struct json *json, int64_t value)
 {
     separate(json);
     fprintf(json->out, "%" PRId64, value);
 }
 
-void json_uint(struct json *json, uint64_t value)
+void jw_uint(struct json *json, uint64_t value)
 {
     separate(json);
     fprintf(json->out, "%" PRIu64, value);
 }
 
-void json_real(struct json *json, double value)
+void jw_real(struct json *json, double value)
 {
     separate(json);
     if (isfinite(value))
@@ -132,32 +132,32 @@ void json_real(struct json *json, double value)
         fputs("null", json->out);
 }
 
-void json_bool(struct json *json, bool value)
+void jw_bool(struct json *json, bool value)
 {
     separate(json);
     fputs(value ? "true" : "false", json->out);
 }
 
-void json_text_at(struct json *json, const char *key, const char *text)
+void jw_text_at(struct json *json, const char *key, const char *text)
 {
-    json_key(json, key);
-    json_text(json, text);
+    jw_key(json, key);
+    jw_text(json, text);
 }
 
-void json_int_at(struct json *json, const char *key, int64_t value)
+void jw_int_at(struct json *json, const char *key, int64_t value)
 {
-    json_key(json, key);
-    json_int(json, value);
+    jw_key(json, key);
+    jw_int(json, value);
 }
 
-void json_real_at(struct json *json, const char *key, double value)
+void jw_real_at(struct json *json, const char *key, double value)
 {
-    json_key(json, key);
-    json_real(json, value);
+    jw_key(json, key);
+    jw_real(json, value);
 }
 
-void json_bool_at(struct json *json, const char *key, bool value)
+void jw_bool_at(struct json *json, const char *key, bool value)
 {
-    json_key(json, key);
-    json_bool(json, value);
+    jw_key(json, key);
+    jw_bool(json, value);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Writing JSON to a stream: commas, nesting and escapes. Bytes that are not UTF-8 become U+FFFD;
- * numbers that are not finite become null. */
+ * numbers that are not finite become null. The names keep clear of Jansson, which the same program
+ * links. */
 #ifndef BRIM_CLI_JSON_H
 #define BRIM_CLI_JSON_H
 
@@ -19,26 +20,26 @@ struct json {
     bool filled[JSON_MAX_DEPTH + 1];
 };
 
-void json_begin(struct json *json, FILE *out);
+void jw_begin(struct json *json, FILE *out);
 /* Ends the line; every level must be closed. */
-void json_end(struct json *json);
+void jw_end(struct json *json);
 
-void json_object(struct json *json);
-void json_array(struct json *json);
-void json_close(struct json *json);
-void json_key(struct json *json, const char *key);
+void jw_object(struct json *json);
+void jw_array(struct json *json);
+void jw_close(struct json *json);
+void jw_key(struct json *json, const char *key);
 
-void json_text(struct json *json, const char *text);
-void json_bytes(struct json *json, const char *text, size_t len);
-void json_int(struct json *json, int64_t value);
-void json_uint(struct json *json, uint64_t value);
-void json_real(struct json *json, double value);
-void json_bool(struct json *json, bool value);
+void jw_text(struct json *json, const char *text);
+void jw_bytes(struct json *json, const char *text, size_t len);
+void jw_int(struct json *json, int64_t value);
+void jw_uint(struct json *json, uint64_t value);
+void jw_real(struct json *json, double value);
+void jw_bool(struct json *json, bool value);
 
 /* Members of the object that is open. */
-void json_text_at(struct json *json, const char *key, const char *text);
-void json_int_at(struct json *json, const char *key, int64_t value);
-void json_real_at(struct json *json, const char *key, double value);
-void json_bool_at(struct json *json, const char *key, bool value);
+void jw_text_at(struct json *json, const char *key, const char *text);
+void jw_int_at(struct json *json, const char *key, int64_t value);
+void jw_real_at(struct json *json, const char *key, double value);
+void jw_bool_at(struct json *json, const char *key, bool value);
 
 #endif
