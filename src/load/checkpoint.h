@@ -24,8 +24,8 @@ void brim_checkpoint_close(struct brim_checkpoint **checkpoint);
 
 const struct brim_model_config *brim_checkpoint_config(const struct brim_checkpoint *checkpoint);
 struct brim_weight_source brim_checkpoint_source(struct brim_checkpoint *checkpoint);
-/* The tokenizer, made on the first call and owned by the checkpoint until taken with `take`. A
- * directory without tokenizer.json is BRIM_E_MISSING (a synthetic checkpoint still runs on ids). */
+/* A new tokenizer, the caller's to free; it borrows nothing from the checkpoint. BRIM_E_MISSING for
+ * a directory without tokenizer.json (a synthetic checkpoint still runs on ids). */
 brim_status brim_checkpoint_take_tokenizer(struct brim_checkpoint *checkpoint,
                                            struct brim_tokenizer **out, brim_error *err);
 /* BRIM_E_MISSING when the files carry no chat template. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What GGUF metadata says about the model: hyper-parameters, rotary scaling, end tokens. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -257,6 +258,11 @@ brim_status brim_gguf_config(const struct brim_gguf *gguf, const char *path,
 {
     struct context c = {.gguf = gguf, .path = path, .err = err};
     *out = (struct brim_model_config){0};
+    int64_t n_part = 1;
+    (void)brim_gguf_int(gguf, "split.count", &n_part);
+    BRIM_REQUIRE(err, n_part <= 1, BRIM_E_UNSUPPORTED,
+                 "%s: one of %" PRId64 " parts of a split model; join them into one file first",
+                 path, n_part);
     BRIM_TRY(read_family(&c, out));
     BRIM_TRY(read_sizes(&c, out));
     BRIM_TRY(read_rope(&c, out));

@@ -342,7 +342,8 @@ static void config_keys(void **state)
     } refused[] = {{"llama.expert_count", 8, "expert_count"},
                    {"llama.attention.sliding_window", 4096, "sliding_window"},
                    {"llama.rope.dimension_count", 8, "rope.dimension_count"},
-                   {"llama.attention.value_length", 8, "value_length"}};
+                   {"llama.attention.value_length", 8, "value_length"},
+                   {"split.count", 3, "one of 3 parts"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         w = (struct gguf_writer){0};
         gguf_tiny(&w, "llama", 8);
