@@ -46,10 +46,10 @@ static int compare_names(const void *a, const void *b)
 
 brim_status brim_table_index(struct brim_tensor_table *table, const char *path, brim_error *err)
 {
-    struct brim_file_tensor **sorted = brim_calloc(table->n, sizeof *sorted);
+    struct brim_file_tensor **sorted = brim_calloc(table->n, sizeof(void *));
     if (!sorted) return brim_fail(err, BRIM_E_NO_MEMORY, "%s: out of memory", path);
     for (size_t i = 0; i < table->n; i++) sorted[i] = &table->items[i];
-    qsort(sorted, table->n, sizeof *sorted, compare_names);
+    qsort(sorted, table->n, sizeof(void *), compare_names);
     table->by_name = sorted;
     for (size_t i = 1; i < table->n; i++)
         BRIM_REQUIRE(err, strcmp(sorted[i - 1]->name, sorted[i]->name) != 0, BRIM_E_FORMAT,
