@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Builds the kernel tables, once, for every tier this processor has. The init functions of a tier are
- * compiled with its instructions, so even filling a table the processor lacks could fault. */
+ * Builds the kernel tables, once, for every tier this processor has. The init functions of a tier
+ * are compiled with its instructions, so even filling a table the processor lacks could fault. */
 #include "cpu/cpu_ops.h"
 
 #include <assert.h>
