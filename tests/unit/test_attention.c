@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Attention against a two-pass softmax in double, and the promise that a row's bits depend on
- * neither tile, chunk, segment split nor thread. Runs every tier this processor has. */
+ * neither tile, chunk, segment split nor thread. Runs every tier this processor has.
+ * ctest labels: threads */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
