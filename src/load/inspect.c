@@ -43,7 +43,6 @@ static bool ends_with(const char *text, const char *end)
 void brim_inspect_get(const brim_inspection *inspection, brim_inspect_summary *out)
 {
     static const char *const families[] = {"llama", "qwen2", "qwen3"};
-    static const char *const chats[] = {"smollm2", "qwen3", "qwen2", "llama3"};
     static const char *const scalings[] = {"none", "linear", "llama3", "yarn"};
     const struct brim_checkpoint *checkpoint = inspection->checkpoint;
     const struct brim_model_config *config = &checkpoint->config;
@@ -74,7 +73,8 @@ void brim_inspect_get(const brim_inspection *inspection, brim_inspect_summary *o
     };
     memcpy(out->eos, config->eos, sizeof out->eos);
     enum brim_chat_family chat;
-    if (brim_checkpoint_chat_family(checkpoint, &chat, NULL) == BRIM_OK) out->chat = chats[chat];
+    if (brim_checkpoint_chat_family(checkpoint, &chat, NULL) == BRIM_OK)
+        out->chat = brim_chat_family_name(chat);
     for (size_t i = 0; i < table->n; i++) {
         const struct brim_file_tensor *t = &table->items[i];
         uint64_t n_value = 1;

@@ -71,6 +71,10 @@ static brim_status take_text(brim_engine *engine, struct brim_checkpoint *checkp
         if (options->warn) options->warn(options->warn_ctx, tokenizer_error.text);
     } else if (status != BRIM_OK) {
         return brim_fail(err, status, "%s", tokenizer_error.text);
+    } else if (options->warn && !brim_tokenizer_pattern_is_known(engine->tokenizer)) {
+        options->warn(options->warn_ctx,
+                      "the tokenizer's pre-tokenizer is none of those brim was "
+                      "tested with; if answers look odd, check the file's origin");
     }
     status = brim_checkpoint_chat_family(checkpoint, &engine->chat_family, &engine->chat_error);
     if (status == BRIM_E_NO_MEMORY) return brim_fail(err, status, "%s", engine->chat_error.text);

@@ -100,7 +100,7 @@ static brim_status chatml_message(struct writer *w, struct brim_str role, struct
     return close_chatml(w);
 }
 
-/* ChatML with a system message when the conversation does not start with one. */
+/* ChatML, but for the plain form with a system message when the conversation has none. */
 static brim_status render_chatml(struct writer *w, const struct brim_chat_options *options,
                                  const struct brim_chat_message *messages, size_t n_message)
 {
@@ -108,7 +108,7 @@ static brim_status render_chatml(struct writer *w, const struct brim_chat_option
         options->family == BRIM_CHAT_QWEN2
             ? "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
             : "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
-    if (n_message && !equals(messages[0].role, "system"))
+    if (options->family != BRIM_CHAT_CHATML && n_message && !equals(messages[0].role, "system"))
         BRIM_TRY(chatml_message(w, str("system"), str(system)));
     for (size_t i = 0; i < n_message; i++)
         BRIM_TRY(chatml_message(w, messages[i].role, messages[i].content));
@@ -237,26 +237,75 @@ static brim_status render_llama3(struct writer *w, const struct brim_chat_option
     return options->add_generation_prompt ? llama3_header(w, str("assistant")) : BRIM_OK;
 }
 
+const char *brim_chat_family_name(enum brim_chat_family family)
+{
+    switch (family) {
+    case BRIM_CHAT_SMOLLM2:
+        return "smollm2";
+    case BRIM_CHAT_QWEN3:
+        return "qwen3";
+    case BRIM_CHAT_QWEN2:
+        return "qwen2";
+    case BRIM_CHAT_LLAMA3:
+        return "llama3";
+    case BRIM_CHAT_LLAMA31:
+        return "llama31";
+    case BRIM_CHAT_CHATML:
+        return "chatml";
+    }
+    return "unknown";
+}
+
+/* What a family's template contains, and what tells its relatives that render otherwise: templates
+ * that look alike and differ (QwQ, Qwen3.5, SmolLM3, functionary) must not be taken for it. */
+struct signature {
+    enum brim_chat_family family;
+    const char *has[5], *lacks[4];
+};
+static const struct signature signatures[] = {
+    {BRIM_CHAT_QWEN3,
+     {"<|im_start|>", "enable_thinking is false", "<think>\\n\\n</think>\\n\\n",
+      "ns.last_query_index", "multi_step_tool"},
+     {"render_content", "bos_token", "raise_exception"}},
+    {BRIM_CHAT_QWEN2,
+     {"<|im_start|>", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
+     {"think>", "image"}},
+    {BRIM_CHAT_SMOLLM2,
+     {"<|im_start|>", "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
+     {"think", "macro"}},
+    {BRIM_CHAT_LLAMA31,
+     {"<|start_header_id|>", "Cutting Knowledge Date: December 2023",
+      "Today Date: ", "tools_in_user_message"},
+     {"image"}},
+    {BRIM_CHAT_LLAMA3,
+     {"<|start_header_id|>", "<|eot_id|>", "bos_token", "| trim"},
+     {"Cutting Knowledge", "tool", "function", "raise_exception"}},
+    {BRIM_CHAT_CHATML,
+     {"<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>"},
+     {"system", "think", "tool", "trim"}},
+};
+
+static bool matches(const struct signature *signature, struct brim_str t)
+{
+    for (int i = 0; i < 5 && signature->has[i]; i++)
+        if (find(t, signature->has[i], false) < 0) return false;
+    for (int i = 0; i < 4 && signature->lacks[i]; i++)
+        if (find(t, signature->lacks[i], false) >= 0) return false;
+    return true;
+}
+
 brim_status brim_chat_detect(const char *chat_template, size_t len, enum brim_chat_family *out,
                              brim_error *err)
 {
     struct brim_str t = {chat_template, len};
-    if (find(t, "<|start_header_id|>", false) >= 0) {
-        *out = find(t, "Cutting Knowledge Date", false) < 0 ? BRIM_CHAT_LLAMA3 : BRIM_CHAT_LLAMA31;
-    } else if (find(t, "<|im_start|>", false) >= 0 && find(t, "enable_thinking", false) >= 0 &&
-               find(t, "<think>\\n\\n</think>\\n\\n", false) >= 0) {
-        *out = BRIM_CHAT_QWEN3;
-    } else if (find(t, "<|im_start|>", false) >= 0 && find(t, "named SmolLM", false) >= 0) {
-        *out = BRIM_CHAT_SMOLLM2;
-    } else if (find(t, "<|im_start|>", false) >= 0 &&
-               find(t, "You are Qwen, created by Alibaba Cloud", false) >= 0) {
-        *out = BRIM_CHAT_QWEN2;
-    } else {
-        return brim_fail(err, BRIM_E_UNSUPPORTED,
-                         "the chat template is none of those brim implements (SmolLM2, Qwen2.5, "
-                         "Qwen3, Llama 3, Llama 3.1)");
+    for (size_t i = 0; i < sizeof signatures / sizeof *signatures; i++) {
+        if (!matches(&signatures[i], t)) continue;
+        *out = signatures[i].family;
+        return BRIM_OK;
     }
-    return BRIM_OK;
+    return brim_fail(err, BRIM_E_UNSUPPORTED,
+                     "the chat template is none of those brim implements (SmolLM2, Qwen2.5, "
+                     "Qwen3, Llama 3, Llama 3.1, plain ChatML)");
 }
 
 brim_status brim_chat_render(const struct brim_tokenizer *tokenizer,
@@ -286,6 +335,7 @@ brim_status brim_chat_render(const struct brim_tokenizer *tokenizer,
     case BRIM_CHAT_LLAMA31:
         status = render_llama3(&w, options, messages, n_message);
         break;
+    case BRIM_CHAT_CHATML:
     case BRIM_CHAT_SMOLLM2:
     case BRIM_CHAT_QWEN2:
         status = render_chatml(&w, options, messages, n_message);

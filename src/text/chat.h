@@ -10,7 +10,8 @@ enum brim_chat_family {
     BRIM_CHAT_QWEN3,   /* ChatML, thinking on or off, earlier thinking removed from history */
     BRIM_CHAT_QWEN2,   /* ChatML with Qwen2.5's default system message */
     BRIM_CHAT_LLAMA3,  /* <|start_header_id|> form */
-    BRIM_CHAT_LLAMA31  /* that of Llama 3.1 to 3.3: a system message with dates stands first */
+    BRIM_CHAT_LLAMA31, /* that of Llama 3.1 to 3.3: a system message with dates stands first */
+    BRIM_CHAT_CHATML   /* plain ChatML: nothing but the messages */
 };
 
 struct brim_chat_message {
@@ -29,6 +30,9 @@ struct brim_chat_options {
                                  each turn's ids start with those of the turn before and a cache
                                  stays valid */
 };
+
+/* "smollm2", "qwen3", ...; static storage. */
+const char *brim_chat_family_name(enum brim_chat_family family);
 
 /* Recognise the family from a chat template's text (tokenizer.chat_template of a GGUF,
  * chat_template of tokenizer_config.json); BRIM_E_UNSUPPORTED when none matches. */

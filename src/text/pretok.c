@@ -20,6 +20,7 @@ struct step {
 struct brim_pretok {
     struct step steps[MAX_STEP];
     int n_step;
+    uint64_t fingerprint;
     pcre2_general_context *memory;
     pcre2_compile_context *compile;
 };
@@ -94,8 +95,26 @@ brim_status brim_pretok_add(struct brim_pretok *pretok, const char *pattern, siz
     }
     /* Without a JIT (no executable memory) matching is only slower. */
     (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
+    pretok->fingerprint = brim_pretok_fold(pretok->fingerprint, pattern, len, behaviour);
     pretok->steps[pretok->n_step++] = (struct step){compiled, behaviour};
     return BRIM_OK;
+}
+
+uint64_t brim_pretok_fingerprint(const struct brim_pretok *pretok)
+{
+    return pretok->fingerprint;
+}
+
+/* FNV-1a, 64 bits. */
+uint64_t brim_pretok_fold(uint64_t fingerprint, const char *pattern, size_t len,
+                          enum brim_split_behaviour behaviour)
+{
+    uint64_t hash = fingerprint ^ 0xCBF29CE484222325u;
+    for (size_t i = 0; i <= len; i++) {
+        hash ^= i < len ? (uint8_t)pattern[i] : 0x100u + (unsigned)behaviour;
+        hash *= 0x100000001B3u;
+    }
+    return hash;
 }
 
 brim_status brim_pretok_match_create(struct brim_pretok_match **out,

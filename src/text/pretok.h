@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -32,6 +33,11 @@ brim_status brim_pretok_add(struct brim_pretok *pretok, const char *pattern, siz
 /* The same pattern as PCRE2 will see it, for tests; brim_free it. */
 brim_status brim_pretok_translate(char **out, size_t *out_len, const char *pattern, size_t len,
                                   const char *path, brim_error *err);
+
+/* A number that tells the steps added so far from others: folded in by each step, 0 at first. */
+uint64_t brim_pretok_fingerprint(const struct brim_pretok *pretok);
+uint64_t brim_pretok_fold(uint64_t fingerprint, const char *pattern, size_t len,
+                          enum brim_split_behaviour behaviour);
 
 brim_status brim_pretok_match_create(struct brim_pretok_match **out,
                                      const struct brim_pretok *pretok, brim_error *err);

@@ -42,6 +42,10 @@ int32_t brim_tokenizer_n_vocab(const struct brim_tokenizer *tokenizer);
 int32_t brim_tokenizer_added_id(const struct brim_tokenizer *tokenizer, const char *text);
 bool brim_tokenizer_is_special(const struct brim_tokenizer *tokenizer, int32_t id);
 
+/* Is the pre-tokenizer one of a model family brim was tested with? A file that brings another may
+ * be right or may be an altered copy: worth a warning. */
+bool brim_tokenizer_pattern_is_known(const struct brim_tokenizer *tokenizer);
+
 /* A growing list of ids; start from {0}, release with brim_ids_free. */
 struct brim_ids {
     int32_t *data;

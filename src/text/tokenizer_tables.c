@@ -51,6 +51,18 @@ static brim_status apply_preset(struct brim_tokenizer *t, const char *name, cons
                      path, name ? name : "(missing)");
 }
 
+bool brim_tokenizer_pattern_is_known(const struct brim_tokenizer *tokenizer)
+{
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        uint64_t fingerprint = 0;
+        for (int k = 0; k < 2 && presets[i].steps[k]; k++)
+            fingerprint = brim_pretok_fold(fingerprint, presets[i].steps[k],
+                                           strlen(presets[i].steps[k]), BRIM_SPLIT_ISOLATED);
+        if (fingerprint == brim_pretok_fingerprint(tokenizer->pretok)) return true;
+    }
+    return false;
+}
+
 static brim_status add_token(struct brim_tokenizer *t, int32_t id, struct brim_str text,
                              int32_t type, char *spare, const char *path, brim_error *err)
 {

@@ -160,6 +160,7 @@ static void qwen2(void **state)
     compare(t, "qwen2.ids", NULL);
     decode_gives_the_text_back(t);
     assert_int_equal(brim_tokenizer_n_vocab(t), 151646);
+    assert_true(brim_tokenizer_pattern_is_known(t));
     brim_tokenizer_free(&t);
 }
 
@@ -176,7 +177,7 @@ static void qwen3(void **state)
 static void other_vocabularies(void **state)
 {
     (void)state;
-    static const char *const names[] = {"llama-bpe", "gpt-2"};
+    static const char *const names[] = {"llama-bpe", "gpt-2", "qwen2"};
     const char *dir = getenv("BRIM_TEST_LLAMA_CPP");
     if (!dir) {
         print_message("SKIP: BRIM_TEST_LLAMA_CPP does not name a source tree of llama.cpp\n");
