@@ -27,6 +27,11 @@ void brim_cpu_init_elem_avx512(struct brim_cpu_ops *ops);
 void brim_cpu_init_attn_avx512(struct brim_cpu_ops *ops);
 #elif defined(__aarch64__)
 /* src/cpu/arm */
+void brim_cpu_init_w4_neon(struct brim_cpu_ops *ops);
+void brim_cpu_init_q8_neon(struct brim_cpu_ops *ops);
+void brim_cpu_init_x8_neon(struct brim_cpu_ops *ops);
+void brim_cpu_init_x8_dotprod(struct brim_cpu_ops *ops);
+void brim_cpu_init_dense_neon(struct brim_cpu_ops *ops);
 void brim_cpu_init_elem_neon(struct brim_cpu_ops *ops);
 void brim_cpu_init_attn_neon(struct brim_cpu_ops *ops);
 #endif

@@ -20,9 +20,10 @@ static void init_c(struct brim_cpu_ops *ops)
     brim_cpu_init_attn_c(ops);
 }
 
-/* What `tier` adds to the C table. */
-static void init_tier(struct brim_cpu_ops *ops, enum brim_cpu_tier tier)
+/* What `tier` adds to the C table; modifier: has_avx512_bf16 or has_dotprod. */
+static void init_tier(struct brim_cpu_ops *ops, enum brim_cpu_tier tier, int modifier)
 {
+    (void)modifier;
 #if defined(__x86_64__)
     if (tier == BRIM_CPU_TIER_AVX2 || tier == BRIM_CPU_TIER_AVX512) {
         brim_cpu_init_w4_avx2(ops);
@@ -40,6 +41,11 @@ static void init_tier(struct brim_cpu_ops *ops, enum brim_cpu_tier tier)
     }
 #elif defined(__aarch64__)
     if (tier == BRIM_CPU_TIER_NEON) {
+        brim_cpu_init_w4_neon(ops);
+        brim_cpu_init_q8_neon(ops);
+        brim_cpu_init_x8_neon(ops);
+        if (modifier) brim_cpu_init_x8_dotprod(ops);
+        brim_cpu_init_dense_neon(ops);
         brim_cpu_init_elem_neon(ops);
         brim_cpu_init_attn_neon(ops);
     }
@@ -55,9 +61,10 @@ static void build_tables(void)
     for (int tier = 0; tier < 4; tier++) {
         if (!brim_cpu_tier_ok(&info, (enum brim_cpu_tier)tier)) continue;
         for (int modifier = 0; modifier < 2; modifier++) {
+            if (modifier && !info.has_dotprod && !info.has_avx512_bf16) continue;
             struct brim_cpu_ops *ops = &tables[tier][modifier];
             init_c(ops);
-            init_tier(ops, (enum brim_cpu_tier)tier);
+            init_tier(ops, (enum brim_cpu_tier)tier, modifier);
             ops->tier = (enum brim_cpu_tier)tier;
         }
     }
