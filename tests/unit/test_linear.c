@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * linear: packing of every kind, rows back, products against double precision, on every tier this
- * processor has, and the same bits for any number of threads. */
+ * processor has, and the same bits for any number of threads.
+ * ctest labels: threads */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -223,6 +224,39 @@ static void products_match_double_for_any_threads(void **state)
     }
 }
 
+/* Few outputs and a long reduction: the sum is split. One hash over many runs and thread counts,
+ * and within the bound of the unsplit product, which runs the same kernel on one partition. */
+static void split_reductions_repeat(void **state)
+{
+    (void)state;
+    struct brim_cpu_info info = brim_cpu_detect();
+    const struct brim_cpu_ops *ops = brim_cpu_ops_get(info.tier, &info);
+    struct fixture f = make(BRIM_WEIGHT_AFFINE4, BRIM_DTYPE_BF16, 128, 40, 9728, 17);
+    struct brim_linear linear;
+    assert_int_equal(brim_linear_pack(&linear, &f.w, 1, "w", NULL, NULL), BRIM_OK);
+    enum { N_ROW = 16, N_Y = N_ROW * 43 };
+    float *x = malloc(N_ROW * 9728 * sizeof *x);
+    struct brim_rng rng;
+    brim_rng_seed(&rng, 5);
+    for (int i = 0; i < N_ROW * 9728; i++) x[i] = small_value(&rng);
+    float *y = product(ops, &linear, BRIM_ACTIVATIONS_F32, 1, x, N_ROW);
+    check(&f, NULL, BRIM_ACTIVATIONS_F32, x, N_ROW, y);
+    for (int i = 0; i < 20; i++) {
+        float *again = product(ops, &linear, BRIM_ACTIVATIONS_F32, 1 + i % 4, x, N_ROW);
+        assert_memory_equal(y, again, N_Y * sizeof *y);
+        free(again);
+    }
+    linear.level = BRIM_MATMUL_TILED;
+    float *unsplit = product(ops, &linear, BRIM_ACTIVATIONS_F32, 2, x, N_ROW);
+    check(&f, NULL, BRIM_ACTIVATIONS_F32, x, N_ROW, unsplit);
+    assert_memory_not_equal(y, unsplit, N_Y * sizeof *y); /* it was split */
+    free(unsplit);
+    free(y);
+    free(x);
+    brim_linear_free(&linear);
+    drop(&f);
+}
+
 static void levels_agree(void **state)
 {
     (void)state;
@@ -375,6 +409,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_come_back_exactly),
         cmocka_unit_test(products_match_double_for_any_threads),
+        cmocka_unit_test(split_reductions_repeat),
         cmocka_unit_test(levels_agree),
         cmocka_unit_test(fused_parts_equal_single_ones),
         cmocka_unit_test(scales_that_are_not_finite_are_named),
