@@ -72,7 +72,8 @@ static int64_t plan_split(const struct brim_linear *linear, int64_t n_row)
 
 size_t brim_linear_scratch_bytes(const struct brim_linear *linear, int64_t n_row, int n_thread)
 {
-    size_t rows = (size_t)chunk_rows(n_row), n_in = (size_t)linear->n_in;
+    /* not chunk_rows(n_row): of up to 300 rows, 256 take the most */
+    size_t rows = (size_t)(n_row < CHUNK_ROWS ? n_row : CHUNK_ROWS), n_in = (size_t)linear->n_in;
     size_t packed = round_up(rows * n_in * sizeof(float), 64);
     size_t tiles = round_up(rows * (n_in / BRIM_X8_GROUP) * BRIM_X8_RECORD, 64);
     size_t bytes = 64 + (packed > tiles ? packed : tiles) + (size_t)n_thread * worker_bytes();
@@ -387,7 +388,7 @@ void brim_linear_run(const struct brim_cpu_ops *ops, struct brim_pool *pool,
     size_t rows = (size_t)step, n_in = (size_t)linear->n_in;
     size_t packed = round_up(rows * n_in * sizeof(float), 64);
     size_t tiles = round_up(rows * (n_in / BRIM_X8_GROUP) * BRIM_X8_RECORD, 64);
-    uint8_t *base = (uint8_t *)round_up((uintptr_t)scratch, 64);
+    uint8_t *base = (uint8_t *)scratch + (64 - (uintptr_t)scratch % 64) % 64;
     uint8_t *workers = base + (packed > tiles ? packed : tiles);
     for (int64_t row = 0; row < n_row; row += step) {
         struct run run = {

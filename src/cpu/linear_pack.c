@@ -444,8 +444,9 @@ void brim_linear_row_f32(const struct brim_linear *linear, int64_t row, float *o
             float scale = brim_dtype_load(BRIM_DTYPE_F16, brim_q8_scales(&panel, in), lane);
             const int8_t *block = brim_q8_codes(&panel, in);
             for (int k = 0; k < 32; k++) {
-                size_t at = (size_t)brim_x8_order(k);
-                out[in + k] = scale * (float)block[at / 4 * 4 * BRIM_PANEL + lane * 4 + at % 4];
+                size_t order = (size_t)brim_x8_order(k);
+                size_t at = order / 4 * 4 * BRIM_PANEL + lane * 4 + order % 4;
+                out[in + k] = scale * (float)block[at];
             }
         }
         return;

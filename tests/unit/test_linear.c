@@ -257,6 +257,27 @@ static void split_reductions_repeat(void **state)
     drop(&f);
 }
 
+static void scratch_serves_fewer_rows_too(void **state)
+{
+    (void)state;
+    struct fixture f = make(BRIM_WEIGHT_Q4_1, BRIM_DTYPE_F16, 32, 20, 64, 5);
+    struct brim_linear linear;
+    assert_int_equal(brim_linear_pack(&linear, &f.w, 1, "w", NULL, NULL), BRIM_OK);
+    for (int64_t n_row = 0; n_row < 600; n_row++)
+        assert_true(brim_linear_scratch_bytes(&linear, n_row, 2) <=
+                    brim_linear_scratch_bytes(&linear, n_row + 1, 2));
+    struct brim_cpu_info info = brim_cpu_detect();
+    float *x = calloc(256 * 64, sizeof *x), *y = malloc(256 * 20 * sizeof *y);
+    void *scratch = malloc(brim_linear_scratch_bytes(&linear, 257, 1));
+    brim_linear_run(brim_cpu_ops_get(info.tier, &info), NULL, &linear, BRIM_ACTIVATIONS_F32, x, 64,
+                    256, y, 20, scratch);
+    free(scratch);
+    free(y);
+    free(x);
+    brim_linear_free(&linear);
+    drop(&f);
+}
+
 static void levels_agree(void **state)
 {
     (void)state;
@@ -410,6 +431,7 @@ int main(void)
         cmocka_unit_test(rows_come_back_exactly),
         cmocka_unit_test(products_match_double_for_any_threads),
         cmocka_unit_test(split_reductions_repeat),
+        cmocka_unit_test(scratch_serves_fewer_rows_too),
         cmocka_unit_test(levels_agree),
         cmocka_unit_test(fused_parts_equal_single_ones),
         cmocka_unit_test(scales_that_are_not_finite_are_named),

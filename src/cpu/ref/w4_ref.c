@@ -75,7 +75,7 @@ static void w4_x8_c(const struct brim_panel *w, int64_t in_begin, int64_t in_end
             int32_t dot[BRIM_PANEL] = {0};
             for (int k = 0; k < BRIM_X8_GROUP; k++) {
                 const uint32_t *word = codes + k / 8 * BRIM_PANEL;
-                int32_t q = x.q[row * BRIM_X8_GROUP + brim_x8_order(k)];
+                const int8_t q = x.q[row * BRIM_X8_GROUP + brim_x8_order(k)];
                 for (int lane = 0; lane < BRIM_PANEL; lane++)
                     dot[lane] += (int32_t)(word[lane] >> (k % 8 * 4) & 15) * q;
             }
