@@ -5,11 +5,19 @@
 #include <string.h>
 
 static _Thread_local int64_t fail_after = -1;
+static _Thread_local int fail_once;
 static _Thread_local uint64_t n_alloc;
 
 void brim_mem_fail_after(int64_t n)
 {
     fail_after = n;
+    fail_once = 0;
+}
+
+void brim_mem_fail_once(int64_t n)
+{
+    fail_after = n;
+    fail_once = 1;
 }
 
 uint64_t brim_mem_count(void)
@@ -20,7 +28,10 @@ uint64_t brim_mem_count(void)
 void *brim_alloc(size_t n_bytes)
 {
     n_alloc++;
-    if (fail_after == 0) return NULL;
+    if (fail_after == 0) {
+        if (fail_once) fail_after = -1;
+        return NULL;
+    }
     if (fail_after > 0) fail_after--;
     if (n_bytes > SIZE_MAX - BRIM_MEM_ALIGN) return NULL;
     size_t rounded = (n_bytes + BRIM_MEM_ALIGN - 1) / BRIM_MEM_ALIGN * BRIM_MEM_ALIGN;

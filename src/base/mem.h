@@ -23,6 +23,8 @@ char *brim_strndup(const char *text, size_t len) __attribute__((malloc, warn_unu
 
 /* Tests: the n-th allocation from now on this thread, and all later ones, fail; -1 turns it off. */
 void brim_mem_fail_after(int64_t n);
+/* Tests: the n-th allocation from now on this thread fails, later ones do not. */
+void brim_mem_fail_once(int64_t n);
 /* Allocations made by this thread since it started. */
 uint64_t brim_mem_count(void);
 

@@ -87,14 +87,12 @@ void brim_stop_free(struct brim_stop **stop_ptr)
     *stop_ptr = NULL;
 }
 
-/* True when `a` has matched whole. */
+/* True when `a` has matched whole; its state must be reset then. */
 static bool advance(struct automaton *a, char c)
 {
     while (a->state > 0 && a->text[a->state] != c) a->state = a->fallback[a->state - 1];
     if (a->text[a->state] == c) a->state++;
-    if (a->state < a->len) return false;
-    a->state = a->fallback[a->len - 1];
-    return true;
+    return a->state == a->len;
 }
 
 bool brim_stop_feed(struct brim_stop *stop, const char *text, size_t len, const char **out,
@@ -116,6 +114,7 @@ bool brim_stop_feed(struct brim_stop *stop, const char *text, size_t len, const 
         if (matched > 0) {
             *out_len = stop->n_held + i + 1 - matched;
             stop->n_held = 0;
+            for (size_t j = 0; j < stop->n_automaton; j++) stop->automata[j].state = 0;
             return true;
         }
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Every allocation of opening an engine and a session, of evaluating, saving and generating fails
- * once: the call says so, and (under the address sanitizer) nothing is leaked. */
+ * Every allocation of opening an engine and a session, of evaluating, saving and generating fails,
+ * alone and with all that follow: the call says so, and (under the address sanitizer) nothing is
+ * leaked. */
 #define _DEFAULT_SOURCE
 #include "engine_util.h"
 
@@ -61,11 +62,18 @@ static void every_allocation_fails_once(void **state)
     if (!whole_life(path, save_path, &err)) fail_msg("%s", err.text);
     int64_t total = (int64_t)(brim_mem_count() - before);
     assert_true(total > 50);
-    for (int64_t n = 0; n < total; n++) {
+    for (int64_t i = 0; i < 2 * total; i++) {
+        int64_t n = i / 2;
         err = (brim_error){0};
-        brim_mem_fail_after(n);
+        if (i % 2 == 0)
+            brim_mem_fail_after(n); /* memory is gone for good */
+        else
+            brim_mem_fail_once(n); /* one block was too large */
         bool ok = whole_life(path, save_path, &err);
         brim_mem_fail_after(-1);
+        /* A block that only makes things faster (a compiled pattern's machine code) may be missing.
+         */
+        if (ok && i % 2 == 1) continue;
         if (ok) fail_msg("allocation %d of %d failed and nobody noticed", (int)n, (int)total);
         if (err.status != BRIM_E_NO_MEMORY)
             fail_msg("allocation %d of %d: %s \"%s\"", (int)n, (int)total,

@@ -195,7 +195,11 @@ static void files(void **state)
     snprintf(blocked, sizeof blocked, "%s/none/state", directory);
     MUST_FAIL(brim_session_save(a, blocked, &err), BRIM_E_IO, "none/state");
     MUST_FAIL(brim_session_load(b, blocked, &err), BRIM_E_MISSING, "none/state");
-    MUST_FAIL(brim_session_save(a, directory, &err), BRIM_E_IO, directory); /* cannot replace it */
+    snprintf(blocked, sizeof blocked, "%s/directory", directory);
+    assert_int_equal(mkdir(blocked, 0700), 0);
+    MUST_FAIL(brim_session_save(a, blocked, &err), BRIM_E_IO, "directory"); /* cannot replace it */
+    assert_int_equal(count_files(directory), 2);
+    rmdir(blocked);
     assert_int_equal(truncate(path, 100), 0);
     MUST_FAIL(brim_session_load(b, path, &err), BRIM_E_FORMAT, "state");
     assert_int_equal(truncate(path, 0), 0);
