@@ -56,6 +56,12 @@ struct brim_attention_args {
     struct brim_rows *out; /* [n_row][n_head][head_dim] */
 };
 
+struct brim_backend_info {
+    const char *cpu_tier; /* "avx512"; "" where no kernel of ours runs on the CPU */
+    int n_thread;
+    uint64_t weight_bytes; /* as held in memory */
+};
+
 struct brim_backend_ops {
     const char *name;
     void (*close)(struct brim_backend **backend);
@@ -74,8 +80,8 @@ struct brim_backend_ops {
     brim_status (*vector_create)(struct brim_backend *backend, struct brim_vector **out,
                                  const struct brim_weight *w, const char *name, brim_error *err);
     void (*vector_free)(struct brim_backend *backend, struct brim_vector **vector);
-    /* Bytes of weights held. */
-    uint64_t (*weight_bytes)(const struct brim_backend *backend);
+    /* Valid once the weights are created. */
+    void (*info)(const struct brim_backend *backend, struct brim_backend_info *out);
 
     /* ---- session memory: once per session ---- */
 
@@ -149,8 +155,4 @@ struct brim_backend_cpu_options {
 };
 brim_status brim_backend_cpu_open(struct brim_backend **out,
                                   const struct brim_backend_cpu_options *options, brim_error *err);
-/* What the CPU backend runs on: for brim_engine_info. */
-const char *brim_backend_cpu_tier(const struct brim_backend *backend);
-int brim_backend_cpu_n_thread(const struct brim_backend *backend);
-
 #endif

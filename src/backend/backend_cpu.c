@@ -16,11 +16,6 @@ static struct cpu_backend *self(struct brim_backend *backend)
     return (struct cpu_backend *)backend;
 }
 
-static const struct cpu_backend *self_const(const struct brim_backend *backend)
-{
-    return (const struct cpu_backend *)backend;
-}
-
 /* ---- weights ---- */
 
 static void matrix_release(struct cpu_backend *cpu, struct brim_matrix *matrix)
@@ -132,9 +127,14 @@ static brim_status vector_create(struct brim_backend *backend, struct brim_vecto
     return BRIM_OK;
 }
 
-static uint64_t weight_bytes(const struct brim_backend *backend)
+static void info(const struct brim_backend *backend, struct brim_backend_info *out)
 {
-    return self_const(backend)->weight_bytes;
+    const struct cpu_backend *cpu = (const struct cpu_backend *)backend;
+    *out = (struct brim_backend_info){
+        .cpu_tier = brim_cpu_tier_name(cpu->ops->tier),
+        .n_thread = brim_pool_size(cpu->pool),
+        .weight_bytes = cpu->weight_bytes,
+    };
 }
 
 /* ---- session memory ---- */
@@ -317,7 +317,7 @@ static const struct brim_backend_ops cpu_ops = {
     .matrix_free = matrix_free,
     .vector_create = vector_create,
     .vector_free = vector_free,
-    .weight_bytes = weight_bytes,
+    .info = info,
     .step_create = step_create,
     .step_free = step_free,
     .rows_create = rows_create,
@@ -339,16 +339,16 @@ static const struct brim_backend_ops cpu_ops = {
     .rows_write = rows_write,
 };
 
-static brim_status choose_tier(const char *name, const struct brim_cpu_info *info,
+static brim_status choose_tier(const char *name, const struct brim_cpu_info *processor,
                                enum brim_cpu_tier *out, brim_error *err)
 {
-    *out = info->tier;
+    *out = processor->tier;
     if (!name) return BRIM_OK;
     BRIM_REQUIRE(err, brim_cpu_tier_parse(name, out), BRIM_E_ARGUMENT,
                  "cpu tier: \"%s\" is none of c, avx2, avx512, neon", name);
-    BRIM_REQUIRE(err, brim_cpu_tier_ok(info, *out), BRIM_E_UNSUPPORTED,
+    BRIM_REQUIRE(err, brim_cpu_tier_ok(processor, *out), BRIM_E_UNSUPPORTED,
                  "cpu tier: this processor or system does not offer %s, its best is %s", name,
-                 brim_cpu_tier_name(info->tier));
+                 brim_cpu_tier_name(processor->tier));
     return BRIM_OK;
 }
 
@@ -377,15 +377,15 @@ brim_status brim_backend_cpu_open(struct brim_backend **out,
                                   const struct brim_backend_cpu_options *options, brim_error *err)
 {
     *out = NULL;
-    struct brim_cpu_info info = brim_cpu_detect();
+    struct brim_cpu_info processor = brim_cpu_detect();
     enum brim_cpu_tier tier;
     enum brim_matmul_level level;
-    BRIM_TRY(choose_tier(options->tier, &info, &tier, err));
+    BRIM_TRY(choose_tier(options->tier, &processor, &tier, err));
     BRIM_TRY(choose_level(options->matmul_level, &level, err));
     struct cpu_backend *cpu = brim_calloc(1, sizeof *cpu);
     BRIM_REQUIRE(err, cpu, BRIM_E_NO_MEMORY, "backend: out of memory");
     cpu->base.ops = &cpu_ops;
-    cpu->ops = brim_cpu_ops_get(tier, &info);
+    cpu->ops = brim_cpu_ops_get(tier, &processor);
     cpu->mode = options->activations_int8 ? BRIM_ACTIVATIONS_INT8 : BRIM_ACTIVATIONS_F32;
     cpu->level = level;
     brim_status status = brim_pool_create(&cpu->pool, options->n_thread, err);
@@ -395,14 +395,4 @@ brim_status brim_backend_cpu_open(struct brim_backend **out,
     }
     *out = &cpu->base;
     return BRIM_OK;
-}
-
-const char *brim_backend_cpu_tier(const struct brim_backend *backend)
-{
-    return brim_cpu_tier_name(self_const(backend)->ops->tier);
-}
-
-int brim_backend_cpu_n_thread(const struct brim_backend *backend)
-{
-    return brim_pool_size(self_const(backend)->pool);
 }

@@ -164,10 +164,12 @@ void brim_engine_info(const brim_engine *engine, brim_model_info *out)
         [BRIM_FAMILY_QWEN3] = "qwen3",
     };
     const struct brim_model_config *c = &engine->model->config;
+    struct brim_backend_info backend;
+    engine->backend->ops->info(engine->backend, &backend);
     *out = (brim_model_info){
         .family = families[c->family],
         .format = engine->format,
-        .cpu_tier = brim_backend_cpu_tier(engine->backend),
+        .cpu_tier = backend.cpu_tier,
         .n_layer = c->n_layer,
         .n_embd = c->n_embd,
         .n_ff = c->n_ff,
@@ -177,9 +179,9 @@ void brim_engine_info(const brim_engine *engine, brim_model_info *out)
         .n_vocab = c->n_vocab,
         .n_context = c->n_context,
         .file_bytes = engine->file_bytes,
-        .weight_bytes = engine->backend->ops->weight_bytes(engine->backend),
+        .weight_bytes = backend.weight_bytes,
         .kv_bytes_per_token = (uint64_t)(c->n_layer * c->n_head_kv * c->head_dim) * 2 * 2,
         .load_ns = engine->load_ns,
-        .n_thread = brim_backend_cpu_n_thread(engine->backend),
+        .n_thread = backend.n_thread,
     };
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * From logits to a token. A candidate is one 64-bit key, logit in the high half and id in the low
- * half, ordered so that a larger key is the better candidate and equal logits prefer the lower id:
- * one heap of integers then serves top-k and top-p, popped only as far as they need. */
+ * half, ordered so that a larger key is the better candidate and equal logits prefer the lower id.
+ * Nothing is sorted whole: top-k keeps a heap of k, top-p pops one only as far as it needs. */
 #include "run/engine.h"
 #include "run/sampler.h"
 
@@ -160,7 +160,8 @@ static int32_t key_id(uint64_t key)
     return (int32_t) ~(uint32_t)key;
 }
 
-static void sift_down(uint64_t *heap, size_t n, size_t i)
+/* Both heaps keep their first element at the top: the largest key, or the smallest. */
+static void sink_max(uint64_t *heap, size_t n, size_t i)
 {
     uint64_t moved = heap[i];
     for (size_t child; (child = 2 * i + 1) < n; i = child) {
@@ -171,85 +172,102 @@ static void sift_down(uint64_t *heap, size_t n, size_t i)
     heap[i] = moved;
 }
 
-/* Take the best candidate off; it lands behind the heap's new end. */
-static uint64_t pop(uint64_t *heap, size_t *n)
+static void sink_min(uint64_t *heap, size_t n, size_t i)
 {
-    uint64_t best = heap[0];
-    size_t last = --*n;
-    heap[0] = heap[last];
-    heap[last] = best;
-    if (last > 0) sift_down(heap, last, 0);
-    return best;
+    uint64_t moved = heap[i];
+    for (size_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && heap[child + 1] < heap[child]) child++;
+        if (heap[child] >= moved) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = moved;
+}
+
+/* The best k candidates (or all), in no particular order; returns their number. */
+static size_t gather(uint64_t *best, const brim_engine *engine, const float *logits, size_t k)
+{
+    size_t n = 0;
+    for (size_t r = 0; r < engine->n_sampled; r++) {
+        for (int32_t id = engine->sampled[r].begin; id < engine->sampled[r].end; id++) {
+            uint64_t key = key_of(logits[id], id);
+            if (n < k) {
+                best[n++] = key;
+                if (n == k) /* from here on the worst of the k is at the top */
+                    for (size_t i = k / 2; i-- > 0;) sink_min(best, k, i);
+            } else if (key > best[0]) {
+                best[0] = key;
+                sink_min(best, k, 0);
+            }
+        }
+    }
+    return n;
+}
+
+/* The fewest best candidates whose weights reach `enough`, at least one, to the end of the array,
+ * best last; returns their number and the sum of their weights. */
+static size_t nucleus(struct brim_sampler *sampler, const float *logits, float largest, size_t n,
+                      double enough, double *sum)
+{
+    const brim_sampling *s = &sampler->sampling;
+    uint64_t *heap = sampler->heap;
+    for (size_t i = n / 2; i-- > 0;) sink_max(heap, n, i);
+    *sum = 0;
+    size_t n_left = n;
+    while (n_left > 0 && (n_left == n || *sum < enough)) {
+        uint64_t best = heap[0];
+        float w = expf((logits[key_id(best)] - largest) / s->temperature);
+        if (n_left < n && w < s->min_p) break;
+        heap[0] = heap[--n_left];
+        heap[n_left] = best;
+        sink_max(heap, n_left, 0);
+        sampler->weight[n_left] = w;
+        *sum += (double)w;
+    }
+    return n - n_left;
 }
 
 static int32_t draw(brim_sampler *sampler, const float *logits, float largest)
 {
     const brim_sampling *s = &sampler->sampling;
-    const brim_engine *engine = sampler->engine;
-    uint64_t *heap = sampler->heap;
+    uint64_t *keys = sampler->heap;
     float *weight = sampler->weight;
-    float inverse = 1 / s->temperature;
+    size_t n_vocab = (size_t)sampler->engine->model->config.n_vocab;
+    size_t k = s->top_k > 0 && (size_t)s->top_k < n_vocab ? (size_t)s->top_k : n_vocab;
+    size_t n = gather(keys, sampler->engine, logits, k), begin = 0;
 
-    /* Candidates, as a heap only where something is to be cut off. */
-    size_t n = 0;
-    for (size_t r = 0; r < engine->n_sampled; r++)
-        for (int32_t id = engine->sampled[r].begin; id < engine->sampled[r].end; id++)
-            heap[n++] = key_of(logits[id], id);
-    size_t n_keep = n;
-    if (s->top_k > 0 && (size_t)s->top_k < n) n_keep = (size_t)s->top_k;
-    bool sorted = n_keep < n || s->top_p < 1;
-    if (sorted)
-        for (size_t i = n / 2; i-- > 0;) sift_down(heap, n, i);
-
-    /* top-k, and the weights exp((logit - largest) / T) <= 1 of what it keeps. Popped candidates
-     * lie at heap[n - 1], heap[n - 2], ...; weight[i] belongs to the i-th best. */
-    size_t n_heap = n, n_popped = 0;
-    double total = 0;
-    if (n_keep < n) {
-        for (; n_popped < n_keep; n_popped++) {
-            int32_t id = key_id(pop(heap, &n_heap));
-            weight[n_popped] = expf((logits[id] - largest) * inverse);
-            total += (double)weight[n_popped];
-        }
-    } else {
-        for (size_t i = 0; i < n; i++) {
-            float w = expf((logits[key_id(heap[i])] - largest) * inverse);
-            if (!sorted) weight[i] = w;
-            total += (double)w;
-        }
-    }
-
-    /* top-p: the fewest best whose share reaches it, at least one. min-p: relative to the best. */
-    size_t n_final = 0;
+    /* Weights e^((logit - largest) / T) <= 1, the largest exactly 1. */
     double sum = 0;
-    float least = s->min_p;
-    if (sorted) {
-        double enough = s->top_p < 1 ? (double)s->top_p * total : INFINITY;
-        while (n_final < n_keep && (n_final == 0 || sum < enough)) {
-            if (n_final == n_popped) {
-                int32_t id = key_id(pop(heap, &n_heap));
-                weight[n_popped++] = expf((logits[id] - largest) * inverse);
-            }
-            if (n_final > 0 && weight[n_final] < least) break;
-            sum += (double)weight[n_final++];
-        }
-    } else {
+    for (size_t i = 0; i < n; i++) {
+        weight[i] = expf((logits[key_id(keys[i])] - largest) / s->temperature);
+        sum += (double)weight[i];
+    }
+    if (s->top_p < 1) {
+        /* All weights below (1 - p) sum / n together are less than (1 - p) sum: the nucleus does
+         * not need them. This leaves hundreds of candidates where a vocabulary has 150,000. */
+        float least = (float)((1 - (double)s->top_p) * sum / (double)n * 0.999);
+        size_t n_kept = 0;
+        for (size_t i = 0; i < n; i++)
+            if (weight[i] >= least) keys[n_kept++] = keys[i];
+        double enough = (double)s->top_p * sum;
+        begin = n_kept - nucleus(sampler, logits, largest, n_kept, enough, &sum);
+        n = n_kept;
+    } else if (s->min_p > 0) {
+        sum = 0;
         for (size_t i = 0; i < n; i++) {
-            if (weight[i] < least) weight[i] = 0;
+            if (weight[i] < s->min_p) weight[i] = 0;
             sum += (double)weight[i];
         }
-        n_final = n;
     }
 
     double target = (double)brim_rng_uniform(&sampler->rng) * sum;
-    size_t chosen = 0;
-    for (size_t i = 0; i < n_final; i++) {
+    size_t chosen = n;
+    for (size_t i = n; i-- > begin;) {
         if (weight[i] <= 0) continue;
         chosen = i;
         target -= (double)weight[i];
         if (target < 0) break;
     }
-    return key_id(sorted ? heap[n - 1 - chosen] : heap[chosen]);
+    return key_id(keys[chosen]);
 }
 
 brim_status brim_sample_logits(brim_sampler *sampler, const float *logits, const int32_t *tokens,
