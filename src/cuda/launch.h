@@ -25,7 +25,7 @@ brim_status brim_launch_kernel(const char *name, const void *kernel, struct brim
 
 /* params must have the kernel's own parameter type: checked by the unevaluated call. */
 #define BRIM_LAUNCH(kernel, shape, stream, params, err) \
-    ((void)sizeof(((kernel)(params)), 0),                 \
+    ((void)sizeof(((kernel)(params)), 0),               \
      brim_launch_kernel(#kernel, (const void *)(kernel), (shape), (stream), &(params), (err)))
 
 #endif

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "cuda/device.h"
 #include "cuda/launch.h"
+#include "cuda/w4/cluster.h"
 #include "cuda/w4/stream.h"
 #include "cuda/w4/w4.h"
 #include "tensor/dtype.h"
@@ -228,6 +229,8 @@ template <typename F> static void run_form(problem &p, const char *form, double 
     expect(clean && e <= bound, p.name(form) + text);
 }
 
+static void check_cluster(problem &p, int n_sm);
+
 static void check_problem(problem &p, int n_sm)
 {
     /* Bounds: w4a16 numerics. bf16 output rounding 1.66e-3, bf16 weights 2.2e-3, bf16
@@ -261,6 +264,7 @@ static void check_problem(problem &p, int n_sm)
         if (plan.split == 1)
             expect(p.y.to_host() == unsplit, p.name("split 1 equals unsplit, to the bit"));
     }
+    check_cluster(p, n_sm);
     brim_w4_stream_plan sp = brim_w4_stream_plan_make(p.n_row, p.n_in, p.n_out, n_sm);
     size_t ws_bytes = brim_cuda_w4_stream_workspace_bytes(&sp);
     device_array<uint8_t> ws(ws_bytes);
@@ -279,13 +283,32 @@ static void check_problem(problem &p, int n_sm)
     }
 }
 
+static void check_cluster(problem &p, int n_sm)
+{
+    brim_w4_cluster_plan plan = brim_w4_cluster_plan_make(p.n_row, p.n_in, p.n_out, n_sm);
+    std::vector<uint16_t> first;
+    for (int repeat = 0; repeat < 3; repeat++) {
+        run_form(p, "cluster", 2.4e-3, [&](brim_error *e) {
+            return brim_cuda_w4_cluster(&p.args, &p.packed, &plan, repeat == 2, nullptr, e);
+        });
+        std::vector<uint16_t> got = p.y.to_host();
+        if (repeat == 0)
+            first = got;
+        else
+            expect(got == first, p.name("cluster repeats to the bit"));
+    }
+    for (int split = 1; split <= 8 && split <= plan.n_unit; split *= 2) {
+        plan.split = split;
+        char form[32];
+        snprintf(form, sizeof form, "cluster split %d", split);
+        run_form(p, form, 2.4e-3, [&](brim_error *e) {
+            return brim_cuda_w4_cluster(&p.args, &p.packed, &plan, 0, nullptr, e);
+        });
+    }
+}
+
 /* ---- times
  * --------------------------------------------------------------------------------------- */
-
-struct weight_set {
-    std::vector<device_array<uint8_t> *> codes, params;
-    std::vector<brim_cuda_w4_packed> packed;
-};
 
 static double median(std::vector<double> v)
 {
@@ -377,6 +400,18 @@ static void bench(const char *path, int n_sm, bool quick)
             row("stream", 1, time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
                     brim_cuda_w4_stream(&p.args, &p.packed, &sp, ws.ptr, 0, stream, &err);
                 }));
+            if (rows <= 128) {
+                brim_w4_cluster_plan cp = brim_w4_cluster_plan_make(rows, s.in, s.out, n_sm);
+                for (int split = 1; split <= 8; split *= 2) {
+                    bool chosen = split == cp.split;
+                    brim_w4_cluster_plan pinned = cp;
+                    pinned.split = split;
+                    row(chosen ? "cluster *" : "cluster", split,
+                        time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
+                            brim_cuda_w4_cluster(&p.args, &p.packed, &pinned, 0, stream, &err);
+                        }));
+                }
+            }
             if (rows <= 8)
                 row("matvec", 1, time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
                         brim_cuda_w4_matvec(&p.args, stream, &err);

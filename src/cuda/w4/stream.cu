@@ -12,13 +12,13 @@
  * counter back to zero. Shared memory: STAGES * n_tok * 256 bytes. */
 #include "cuda/launch.h"
 #include "cuda/ptx/wgmma.cuh"
-#include "cuda/w4/dequant.cuh"
+#include "cuda/w4/unpack.cuh"
 #include "cuda/w4/stream.h"
 
 namespace
 {
 
-enum { STAGES = 4, STEPS = BRIM_W4_UNIT / 16 };
+enum { STAGES = 4 };
 
 /* Per tile width: units of weights in flight in registers, and the CTAs that must fit on a
  * multiprocessor (the register budget); plan/w4_stream.c counts on the second. Together 24-36 KB of
@@ -77,61 +77,6 @@ struct place {
     }
 };
 
-/* Scale and bias pairs of one group for outputs g and g + 8 of a lane. */
-template <enum brim_dtype dtype> struct group_params;
-template <> struct group_params<BRIM_DTYPE_BF16> {
-    uint2 v;
-    __device__ void load(const void *base, int64_t at) { v = __ldg((const uint2 *)base + at); }
-    /* bf16x2 with both halves equal */
-    __device__ __nv_bfloat162 scale(int h) const
-    {
-        uint32_t r = __byte_perm(v.x, 0, h ? 0x3232 : 0x1010);
-        return *(__nv_bfloat162 *)&r;
-    }
-    __device__ __nv_bfloat162 bias(int h) const
-    {
-        uint32_t r = __byte_perm(v.y, 0, h ? 0x3232 : 0x1010);
-        return *(__nv_bfloat162 *)&r;
-    }
-    /* q (exact in bf16) times scale plus bias, one rounding */
-    __device__ uint32_t apply(__nv_bfloat162 q, int h) const
-    {
-        __nv_bfloat162 w = __hfma2(q, scale(h), bias(h));
-        return *(uint32_t *)&w;
-    }
-};
-template <> struct group_params<BRIM_DTYPE_F16> {
-    uint2 v;
-    __device__ void load(const void *base, int64_t at) { v = __ldg((const uint2 *)base + at); }
-    __device__ uint32_t apply(__nv_bfloat162 q, int h) const
-    {
-        float2 s = __half22float2(*(const __half2 *)&v.x),
-               b = __half22float2(*(const __half2 *)&v.y);
-        float scale = h ? s.y : s.x, bias = h ? b.y : b.x;
-        return bf16x2_pack(__fmaf_rn(scale, __low2float(q), bias),
-                           __fmaf_rn(scale, __high2float(q), bias));
-    }
-};
-template <> struct group_params<BRIM_DTYPE_F32> {
-    float4 v;
-    __device__ void load(const void *base, int64_t at) { v = __ldg((const float4 *)base + at); }
-    __device__ uint32_t apply(__nv_bfloat162 q, int h) const
-    {
-        float scale = h ? v.y : v.x, bias = h ? v.w : v.z;
-        return bf16x2_pack(__fmaf_rn(scale, __low2float(q), bias),
-                           __fmaf_rn(scale, __high2float(q), bias));
-    }
-};
-
-/* Register i of a fragment: nibbles i and i + 4 as bf16. 0x4300 | q is 128 + q exactly, and so is
- * the difference. */
-BRIM_DEVICE __nv_bfloat162 code_pair(uint32_t word, int i)
-{
-    uint32_t r = (word >> (4 * i) & 0x000F000Fu) | 0x43004300u;
-    const uint32_t base = 0x43004300u;
-    return __hsub2(*(__nv_bfloat162 *)&r, *(const __nv_bfloat162 *)&base);
-}
-
 /* Store one tile, or this CTA's share of it: see the file head. */
 template <int n_tok, int n_wg>
 BRIM_DEVICE void finish_tile(const stream_params &p, float (&acc)[n_tok / 2], int tile, int begin,
@@ -159,11 +104,23 @@ BRIM_DEVICE void finish_tile(const stream_params &p, float (&acc)[n_tok / 2], in
         __threadfence(); /* the count before the partial sums of the others */
 #pragma unroll
         for (int i = 0; i < n_tok / 2; i++) acc[i] = 0;
-        for (int c = first_cta; c <= last_cta; c++) {
-            int slot_of_c = cta_begin(p.n_total, p.n_cta, c) / p.n_unit == tile ? 0 : 1;
-            const float *part = p.partials + ((int64_t)c * 2 + slot_of_c) * slot_floats;
+        /* Several shares are fetched at once; they are added in order of position. */
+        constexpr int batch = n_tok <= 32 ? 4 : 1;
+        for (int c0 = first_cta; c0 <= last_cta; c0 += batch) {
+            float share[batch][n_tok / 2];
 #pragma unroll
-            for (int i = 0; i < n_tok / 2; i++) acc[i] += __ldcg(part + i * n_thread + t);
+            for (int b = 0; b < batch; b++) {
+                int c = c0 + b <= last_cta ? c0 + b : last_cta;
+                int slot_of_c = cta_begin(p.n_total, p.n_cta, c) / p.n_unit == tile ? 0 : 1;
+                const float *part = p.partials + ((int64_t)c * 2 + slot_of_c) * slot_floats;
+#pragma unroll
+                for (int i = 0; i < n_tok / 2; i++) share[b][i] = __ldcg(part + i * n_thread + t);
+            }
+#pragma unroll
+            for (int b = 0; b < batch; b++)
+#pragma unroll
+                for (int i = 0; i < n_tok / 2; i++)
+                    if (c0 + b <= last_cta) acc[i] += share[b][i];
         }
     }
     int64_t out =
@@ -190,19 +147,13 @@ __global__ void __launch_bounds__(n_wg * 128, residency_of(n_tok)) w4_stream(str
     if (begin >= end) return;
 
     constexpr int DEPTH = depth_of(n_tok);
-    uint4 codes[DEPTH][2];
-    group_params<dtype> params[DEPTH][groups];
+    packed_unit<dtype, groups> weights[DEPTH];
     place w_at(p, begin), x_at(p, begin);
     auto load_weights = [&](int d) {
         int slab = w_at.tile_out * n_wg + t / 128;
         if (slab >= p.n_slab) slab = p.n_slab - 1; /* computed, never stored */
         int64_t unit = (int64_t)slab * p.n_unit + w_at.unit;
-        const uint8_t *src = p.codes + unit * BRIM_W4_UNIT_BYTES + (warp * 32 + lane) * 16;
-        codes[d][0] = ld_stream_v4(src);
-        codes[d][1] = ld_stream_v4(src + BRIM_W4_UNIT_BYTES / 2);
-#pragma unroll
-        for (int i = 0; i < groups; i++)
-            params[d][i].load(p.params, ((unit * groups + i) * 4 + warp) * 8 + lane / 4);
+        weights[d].load(p.codes, p.params, unit, warp, lane);
         w_at.advance(p);
     };
     auto load_x = [&](int stage) {
@@ -242,18 +193,11 @@ __global__ void __launch_bounds__(n_wg * 128, residency_of(n_tok)) w4_stream(str
         for (int d = 0; d < DEPTH; d++) {
             int at = base + d;
             if (at >= end) break;
-            uint32_t frag[STEPS][4];
+            uint32_t frag[2][4][4];
             /* Two halves of four k-steps: the second is unpacked while the first multiplies. */
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                uint4 v = codes[d][half];
-                const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++)
-                        frag[half * 4 + k][i] = params[d][(half * 4 + k) * groups / STEPS].apply(
-                            code_pair(words[k], i), i % 2);
+                weights[d].unpack(half, frag[half]);
                 if (half == 0) {
                     cp_async_wait<STAGES - 2>();
                     fence_proxy_async_shared(); /* cp.async wrote the panel, wgmma reads it */
@@ -263,11 +207,10 @@ __global__ void __launch_bounds__(n_wg * 128, residency_of(n_tok)) w4_stream(str
                 }
                 wgmma_fence();
 #pragma unroll
-                for (int k = half * 4; k < half * 4 + 4; k++)
+                for (int k = 0; k < 4; k++)
                     wgmma_m64k16<n_tok>::template rs<1, 0>(
-                        acc, frag[k],
-                        wgmma_desc_128b(smem + stage * stage_bytes + half * panel_bytes +
-                                            k % 4 * 32,
+                        acc, frag[half][k],
+                        wgmma_desc_128b(smem + stage * stage_bytes + half * panel_bytes + k * 32,
                                         16, 1024));
                 wgmma_commit();
             }
