@@ -12,8 +12,8 @@ extern "C" {
 /* Results depend on the plan (n_cta decides where f32 sums are joined), not on the machine: pinned,
  * it gives the same bits everywhere. Tiles are 64 n_warpgroup outputs by n_token tokens. */
 struct brim_w4_stream_plan {
-    int n_token;                              /* 8, 16, 32, 64 or 128 */
-    int n_warpgroup;                          /* 1 or 2 */
+    int n_token;                              /* 128 */
+    int n_warpgroup;                          /* 2 */
     int64_t n_cta;                            /* grid: equal pieces of the line of all units */
     int64_t n_tile_out, n_tile_token, n_unit; /* units of 128 inputs in a tile */
 };

@@ -397,9 +397,10 @@ static void bench(const char *path, int n_sm, bool quick)
                        form, (long long)split, us);
             };
             int n_sample = rows >= 512 ? 10 : 20;
-            row("stream", 1, time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
-                    brim_cuda_w4_stream(&p.args, &p.packed, &sp, ws.ptr, 0, stream, &err);
-                }));
+            if (rows > 64)
+                row("stream", 1, time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
+                        brim_cuda_w4_stream(&p.args, &p.packed, &sp, ws.ptr, 0, stream, &err);
+                    }));
             if (rows <= 128) {
                 brim_w4_cluster_plan cp = brim_w4_cluster_plan_make(rows, s.in, s.out, n_sm);
                 for (int split = 1; split <= 8; split *= 2) {

@@ -18,19 +18,7 @@
 namespace
 {
 
-enum { STAGES = 4 };
-
-/* Per tile width: units of weights in flight in registers, and the CTAs that must fit on a
- * multiprocessor (the register budget); plan/w4_stream.c counts on the second. Together 24-36 KB of
- * weights are in flight on each, what 4.4 TB/s at 0.75 us of latency asks for. */
-__host__ __device__ constexpr int depth_of(int n_tok)
-{
-    return n_tok <= 16 ? 3 : 2;
-}
-__host__ __device__ constexpr int residency_of(int n_tok)
-{
-    return n_tok <= 16 ? 3 : n_tok <= 64 ? 2 : 1;
-}
+enum { STAGES = 4, DEPTH = 2 /* units of weights in flight in registers */ };
 
 struct stream_params {
     const uint16_t *x;
@@ -104,23 +92,11 @@ BRIM_DEVICE void finish_tile(const stream_params &p, float (&acc)[n_tok / 2], in
         __threadfence(); /* the count before the partial sums of the others */
 #pragma unroll
         for (int i = 0; i < n_tok / 2; i++) acc[i] = 0;
-        /* Several shares are fetched at once; they are added in order of position. */
-        constexpr int batch = n_tok <= 32 ? 4 : 1;
-        for (int c0 = first_cta; c0 <= last_cta; c0 += batch) {
-            float share[batch][n_tok / 2];
+        for (int c = first_cta; c <= last_cta; c++) {
+            int slot_of_c = cta_begin(p.n_total, p.n_cta, c) / p.n_unit == tile ? 0 : 1;
+            const float *part = p.partials + ((int64_t)c * 2 + slot_of_c) * slot_floats;
 #pragma unroll
-            for (int b = 0; b < batch; b++) {
-                int c = c0 + b <= last_cta ? c0 + b : last_cta;
-                int slot_of_c = cta_begin(p.n_total, p.n_cta, c) / p.n_unit == tile ? 0 : 1;
-                const float *part = p.partials + ((int64_t)c * 2 + slot_of_c) * slot_floats;
-#pragma unroll
-                for (int i = 0; i < n_tok / 2; i++) share[b][i] = __ldcg(part + i * n_thread + t);
-            }
-#pragma unroll
-            for (int b = 0; b < batch; b++)
-#pragma unroll
-                for (int i = 0; i < n_tok / 2; i++)
-                    if (c0 + b <= last_cta) acc[i] += share[b][i];
+            for (int i = 0; i < n_tok / 2; i++) acc[i] += __ldcg(part + i * n_thread + t);
         }
     }
     int64_t out =
@@ -135,7 +111,7 @@ BRIM_DEVICE void finish_tile(const stream_params &p, float (&acc)[n_tok / 2], in
 }
 
 template <int n_tok, int n_wg, enum brim_dtype dtype, int groups>
-__global__ void __launch_bounds__(n_wg * 128, residency_of(n_tok)) w4_stream(stream_params p)
+__global__ void __launch_bounds__(n_wg * 128, 1) w4_stream(stream_params p)
 {
     extern __shared__ __align__(1024) uint8_t s_x[];
     __shared__ uint32_t s_last;
@@ -146,7 +122,6 @@ __global__ void __launch_bounds__(n_wg * 128, residency_of(n_tok)) w4_stream(str
     int end = cta_begin(p.n_total, p.n_cta, blockIdx.x + 1);
     if (begin >= end) return;
 
-    constexpr int DEPTH = depth_of(n_tok);
     packed_unit<dtype, groups> weights[DEPTH];
     place w_at(p, begin), x_at(p, begin);
     auto load_weights = [&](int d) {
@@ -306,18 +281,7 @@ extern "C" brim_status brim_cuda_w4_stream(const struct brim_cuda_w4 *args,
     shape.block = dim3((unsigned)plan->n_warpgroup * 128);
     shape.smem_bytes = (unsigned)(STAGES * plan->n_token * 256);
     shape.pdl = pdl != 0;
-    cudaStream_t s = (cudaStream_t)stream;
-    switch (plan->n_token) {
-    case 8:
-        return launch_dtype<8, 1>(p, w, shape, s, err);
-    case 16:
-        return launch_dtype<16, 1>(p, w, shape, s, err);
-    case 32:
-        return launch_dtype<32, 2>(p, w, shape, s, err);
-    case 64:
-        return launch_dtype<64, 2>(p, w, shape, s, err);
-    case 128:
-        return launch_dtype<128, 2>(p, w, shape, s, err);
-    }
+    if (plan->n_token == 128 && plan->n_warpgroup == 2)
+        return launch_dtype<128, 2>(p, w, shape, (cudaStream_t)stream, err);
     return brim_fail(err, BRIM_E_ARGUMENT, "plan: no kernel for tiles of %d tokens", plan->n_token);
 }
