@@ -92,6 +92,12 @@ void bench_random_tokens(const brim_engine *engine, uint64_t seed, int32_t *ids,
     /* splitmix64: any seed will do. The first 256 ids are bytes in many vocabularies. */
     uint64_t state = seed;
     int64_t first = info.n_vocab > 512 ? 256 : 0;
+    /* A synthetic checkpoint has no tokenizer: no id has text, and any will do. */
+    bool has_text = false;
+    for (int64_t id = first; id < info.n_vocab && !has_text; id++) {
+        size_t len;
+        has_text = brim_token_bytes(engine, (int32_t)id, &len) && len > 0;
+    }
     for (int64_t i = 0; i < n;) {
         uint64_t z = state += 0x9E3779B97F4A7C15u;
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -99,8 +105,9 @@ void bench_random_tokens(const brim_engine *engine, uint64_t seed, int32_t *ids,
         z ^= z >> 31;
         int32_t id = (int32_t)(first + (int64_t)(z % (uint64_t)(info.n_vocab - first)));
         size_t len;
-        bool ordinary = brim_token_bytes(engine, id, &len) && len > 0 &&
-                        !brim_token_is_special(engine, id) && !brim_token_is_eos(engine, id);
+        bool ordinary = !has_text || (brim_token_bytes(engine, id, &len) && len > 0 &&
+                                      !brim_token_is_special(engine, id));
+        ordinary = ordinary && !brim_token_is_eos(engine, id);
         if (ordinary) ids[i++] = id;
     }
 }
