@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# brim bench and brim perplexity on a tiny model: what they print, and what they refuse.
+set -uo pipefail
+brim=$1
+cd "$(dirname "$0")/../.." || exit 1
+model=tests/golden/models/qwen3_mlx_g32
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+check() { # WHAT COMMAND...: must succeed
+    local what=$1
+    shift
+    "$@" && return
+    echo "FAILED: $what"
+    failed=1
+}
+code() { # EXPECTED ARGUMENT...
+    local expected=$1 got
+    shift
+    "$brim" "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    [ "$got" = "$expected" ] && return
+    echo "FAILED: brim $*: exit code $got, expected $expected"
+    cat "$work/err"
+    failed=1
+}
+json() { python3 -c "import json,sys; d=json.load(open('$work/out')); sys.exit(not ($1))"; }
+
+code 0 bench model $model -p 9,32 -n 3 -d 0,5 -r 2 -o json -q --prompt "a b"
+check "one record per test" json "[t['test'] for t in d] == ['pp9','pp32','tg3','pp9 @ d5','pp32 @ d5','tg3 @ d5',d[-1]['test']]"
+check "the last is the time to first token" json "d[-1]['test'].startswith('ttft') and d[-1]['n_prompt'] > 0"
+check "samples and checks" json "all(len(t['samples_ns']) == 2 and t['checked'] and t['avg_ts'] > 0 for t in d)"
+code 0 bench model $model -p 9 -n 2 -r 1 -o csv -q --activations int8
+check "csv: header and two rows" test "$(wc -l <"$work/out")" = 3
+code 0 bench model $model -p 9 -n 0 -r 1 -q --cpu-tier c --matmul-level dense
+check "md" grep -q '| pp9 |' "$work/out"
+code 2 bench model
+code 2 bench model $model -p 9,x
+code 1 bench model "$work/none.gguf"
+
+code 0 bench progression $model --input-len 16 --output-len 3 --warmup 0 --repeats 2 -q \
+    --prefill-logits last --json-output - --variant split-k --variant dense:c --variant matvec:c:int8
+check "two samples of each variant" json "[len(v['decode_tps']['samples']) for v in d['variants']] == [2,2,2]"
+check "names" json "[v['name'] for v in d['variants']] == ['split-k','dense:c','matvec:c:int8']"
+code 2 bench progression $model --repeats 3 --variant tiled --variant matvec
+code 2 bench progression $model --variant fast
+check "says what a variant is" grep -q "'fast' is not LEVEL" "$work/err"
+
+code 0 bench operators --model smollm2-135m -q --warmup 0 --iterations 6 --context 9 --context 33 \
+    --include-split-k --prefill-projection k --section prefill-projections --section model-kernels --json-output -
+check "orders are balanced" json "all(sorted(c['orders'][:2])==[[0,1],[1,0]] for c in d['cases'] if len(c['implementations'])==2)"
+check "two passes" json "[len(c['orders']) for c in d['cases'] if c['name'].startswith('k ')] == [12,12]"
+code 2 bench operators --model smollm2-135m -q --iterations 7 --section decode-projections
+check "says why" grep -q 'multiple of 6' "$work/err"
+code 2 bench operators --context 9 --context 12 --context-repeats 3
+code 2 bench operators --section nonsense
+code 2 bench nonsense
+
+head -c 2000 tests/golden/text/kjv.txt >"$work/text"
+code 0 perplexity $model --file "$work/text" --ctx 64 --json -q
+check "second halves are scored" json "d['scored_tokens'] == 31 * d['windows'] and d['windows'] == d['text_tokens'] // 64"
+check "a random model knows nothing" json "100 < d['perplexity'] < 100000"
+code 1 perplexity $model --file "$work/text" --ctx 65536
+code 2 perplexity $model
+exit $failed

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# brim plan split-k: its line, its refusals. The whole table is checked in tests/unit/test_split_k.c.
+set -uo pipefail
+brim=$1
+failed=0
+
+expect() { # WHAT EXPECTED ACTUAL
+    [ "$2" = "$3" ] && return
+    echo "FAILED: $1: expected '$2', got '$3'"
+    failed=1
+}
+
+plan() { "$brim" plan split-k "$@" 2>&1; }
+
+expect "k at 32 rows" \
+    '{"split":10,"base_groups":32,"launched_groups":320,"kernel":"split-k","partition_inputs":256}' \
+    "$(plan --rows 32 --inner 2560 --outputs 1024)"
+for row in "9 2560 1024 10" "64 2560 1024 5" "96 2560 1024 2" "161 2560 1024 1" "32 2560 4096 2" \
+    "33 2560 4096 1" "32 4096 2560 4" "64 9728 2560 2" "9 2560 9728 1"; do
+    read -r m n k split <<<"$row"
+    expect "$row" "{\"split\":$split," "$(plan --rows "$m" --inner "$n" --outputs "$k" | cut -c1-$((10 + ${#split})))"
+done
+for m in 1 8; do
+    expect "matvec at $m rows" '{"kernel":"matvec","split":1,' \
+        "$(plan --rows $m --inner 2560 --outputs 1024 | cut -c1-29)"
+done
+expect "device" \
+    '{"split":10,"base_groups":8,"launched_groups":80,"kernel":"split-k","partition_inputs":256}' \
+    "$(plan --rows 64 --inner 2560 --outputs 1024 --policy device --processors 132 --tile-rows 64 --tile-outputs 128)"
+expect "not a multiple" "brim: error: split plan: 2500 inputs are not a multiple of 128" \
+    "$(plan --rows 32 --inner 2500 --outputs 1024)"
+
+code() {
+    "$brim" "$@" >/dev/null 2>&1
+    echo $?
+}
+expect "exit code of a plan" 0 "$(code plan split-k --rows 1 --inner 128 --outputs 1)"
+expect "exit code of a refusal" 1 "$(code plan split-k --rows 1 --inner 100 --outputs 1)"
+expect "exit code without rows" 2 "$(code plan split-k --inner 128 --outputs 1)"
+expect "exit code without processors" 2 "$(code plan split-k --rows 1 --inner 128 --outputs 1 --policy device)"
+expect "exit code of an unknown plan" 2 "$(code plan nonsense)"
+expect "exit code of help" 0 "$(code plan --help)"
+exit $failed
