@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "cpu/cpu_ops.h"
+#include "cpu/unroll.h"
 #include "cpu/vec_exp.h"
 
 enum {
@@ -47,9 +48,9 @@ VEC_INLINE void product_tile(const struct product *p, int j, const int n_row, co
                              const bool half)
 {
     v16 acc[GROUP][4];
-#pragma GCC unroll 8
+    BRIM_UNROLL
     for (int r = 0; r < n_row; r++) {
-#pragma GCC unroll 4
+        BRIM_UNROLL
         for (int v = 0; v < n_vec; v++)
             acc[r][v] = p->keep ? v16_mul(v16_load(p->c + r * p->c_stride + (j + v) * PANEL),
                                           v16_set1(p->keep[r]))
@@ -60,18 +61,18 @@ VEC_INLINE void product_tile(const struct product *p, int j, const int n_row, co
     const void *b = p->b;
     for (int i = 0; i < p->n_sum; i++, at += step) {
         v16 column[4];
-#pragma GCC unroll 4
+        BRIM_UNROLL
         for (int v = 0; v < n_vec; v++) column[v] = load_b(b, at + v * b_vec, half);
-#pragma GCC unroll 8
+        BRIM_UNROLL
         for (int r = 0; r < n_row; r++) {
             v16 x = v16_set1(a[r * a_stride + i]);
-#pragma GCC unroll 4
+            BRIM_UNROLL
             for (int v = 0; v < n_vec; v++) acc[r][v] = v16_fma(x, column[v], acc[r][v]);
         }
     }
-#pragma GCC unroll 8
+    BRIM_UNROLL
     for (int r = 0; r < n_row; r++) {
-#pragma GCC unroll 4
+        BRIM_UNROLL
         for (int v = 0; v < n_vec; v++)
             v16_store(p->c + r * p->c_stride + (j + v) * PANEL, acc[r][v]);
     }
