@@ -17,7 +17,7 @@ enum {
     SLICE = 128,      /* inputs unpacked at a time: two panels of them are 16 KiB, half of L1 */
     CHUNK_ROWS = 256, /* rows packed at a time: bounds the scratch */
     SPLIT_PROCESSORS = 32,    /* the processor count that plans of split reductions assume */
-    MATVEC_ITEM_BYTES = 32768 /* weights of one work item of the matvec, at least */
+    MATVEC_ITEM_BYTES = 16384 /* weights of one work item of the matvec, at least */
 };
 
 struct run {

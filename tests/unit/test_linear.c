@@ -36,6 +36,20 @@ static void put(enum brim_dtype dtype, void *to, size_t i, float value)
         memcpy((uint8_t *)to + 2 * i, &half, 2);
 }
 
+/* Exactly n_bytes at an odd address, as a file whose header is not padded gives them. Freed by
+ * drop through the address before. */
+static void *odd_block(size_t n_bytes)
+{
+    uint8_t *block = malloc(n_bytes + 1);
+    assert_non_null(block);
+    return block + 1;
+}
+
+static void odd_free(void *data)
+{
+    if (data) free((uint8_t *)data - 1);
+}
+
 static struct fixture make(enum brim_weight_kind kind, enum brim_dtype dtype, int group,
                            int64_t n_out, int64_t n_in, uint64_t seed)
 {
@@ -44,7 +58,7 @@ static struct fixture make(enum brim_weight_kind kind, enum brim_dtype dtype, in
     struct fixture f = {
         .w = {.kind = kind, .dtype = dtype, .n_out = n_out, .n_in = n_in, .group = group}};
     f.w.data_bytes = (size_t)n_out * brim_weight_row_bytes(&f.w);
-    f.data = malloc(f.w.data_bytes ? f.w.data_bytes : 1);
+    f.data = odd_block(f.w.data_bytes);
     f.w.data = f.data;
     uint8_t *bytes = f.data;
     for (size_t i = 0; i < f.w.data_bytes; i++) bytes[i] = (uint8_t)brim_rng_u32(&rng);
@@ -52,8 +66,8 @@ static struct fixture make(enum brim_weight_kind kind, enum brim_dtype dtype, in
         for (size_t i = 0; i < (size_t)(n_out * n_in); i++) put(dtype, bytes, i, small_value(&rng));
     if (kind == BRIM_WEIGHT_AFFINE4) {
         size_t n = (size_t)(n_out * (n_in / group));
-        f.scales = malloc(n * brim_dtype_bytes(dtype) + 1);
-        f.biases = malloc(n * brim_dtype_bytes(dtype) + 1);
+        f.scales = odd_block(n * brim_dtype_bytes(dtype));
+        f.biases = odd_block(n * brim_dtype_bytes(dtype));
         for (size_t i = 0; i < n; i++) {
             put(dtype, f.scales, i, 0.1f * small_value(&rng));
             put(dtype, f.biases, i, small_value(&rng));
@@ -73,9 +87,9 @@ static struct fixture make(enum brim_weight_kind kind, enum brim_dtype dtype, in
 
 static void drop(struct fixture *f)
 {
-    free(f->data);
-    free(f->scales);
-    free(f->biases);
+    odd_free(f->data);
+    odd_free(f->scales);
+    odd_free(f->biases);
 }
 
 static const struct {
@@ -278,6 +292,31 @@ static void scratch_serves_fewer_rows_too(void **state)
     drop(&f);
 }
 
+/* x given once and read for every row. */
+static void a_stride_of_zero_repeats_the_row(void **state)
+{
+    (void)state;
+    struct brim_cpu_info info = brim_cpu_detect();
+    const struct brim_cpu_ops *ops = brim_cpu_ops_get(info.tier, &info);
+    struct fixture f = make(BRIM_WEIGHT_Q4_1, BRIM_DTYPE_F16, 32, 20, 64, 5);
+    struct brim_linear linear;
+    assert_int_equal(brim_linear_pack(&linear, &f.w, 1, "w", NULL, NULL), BRIM_OK);
+    float x[64], y[13 * 20];
+    for (int k = 0; k < 64; k++) x[k] = (float)(k % 7) - 3;
+    void *scratch = malloc(brim_linear_scratch_bytes(&linear, 13, 1));
+    for (int mode = 0; mode < 2; mode++) {
+        for (int64_t n_row = 5; n_row <= 13; n_row += 8) {
+            brim_linear_run(ops, NULL, &linear, (enum brim_activation_mode)mode, x, 0, n_row, y, 20,
+                            scratch);
+            for (int64_t row = 1; row < n_row; row++)
+                assert_memory_equal(y, y + row * 20, 20 * sizeof *y);
+        }
+    }
+    free(scratch);
+    brim_linear_free(&linear);
+    drop(&f);
+}
+
 static void levels_agree(void **state)
 {
     (void)state;
@@ -432,6 +471,7 @@ int main(void)
         cmocka_unit_test(products_match_double_for_any_threads),
         cmocka_unit_test(split_reductions_repeat),
         cmocka_unit_test(scratch_serves_fewer_rows_too),
+        cmocka_unit_test(a_stride_of_zero_repeats_the_row),
         cmocka_unit_test(levels_agree),
         cmocka_unit_test(fused_parts_equal_single_ones),
         cmocka_unit_test(scales_that_are_not_finite_are_named),
