@@ -3,10 +3,11 @@
  *
  * Every choice that can change a bit of the result (matvec or tiles, split of the reduction)
  * depends on the shape alone; the number of threads only decides how many panels and rows an item
- * of work holds, and no result depends on that. Three paths: matvec  up to 8 rows: panels are read
- * once, activations straight from x tiled   x is packed in tiles of ops->gemm_rows rows, panels are
- * unpacked slice by slice int8    x is quantized in tiles of ops->x8_rows rows, panels are used as
- * they are */
+ * of work holds, and no result depends on that.
+ *
+ * Paths: matvec (up to 8 rows, activations straight from x, a panel read once), tiled (x packed in
+ * tiles of rows, panels unpacked slice by slice) and int8 (x quantized in tiles, panels used as
+ * they are). A row's result does not depend on the rows that come with it on the same path. */
 #include "cpu/linear.h"
 
 #include <string.h>

@@ -317,6 +317,46 @@ static void a_stride_of_zero_repeats_the_row(void **state)
     drop(&f);
 }
 
+/* On one path (matvec up to 8 rows, tiles without a split, int8) a row has the same bits in any
+ * company. */
+static void rows_do_not_see_each_other(void **state)
+{
+    (void)state;
+    struct brim_cpu_info info = brim_cpu_detect();
+    enum { N_OUT = 20, N_IN = 384, N_ROW = 40 };
+    float *x = malloc(N_ROW * N_IN * sizeof *x);
+    struct brim_rng rng;
+    brim_rng_seed(&rng, 9);
+    for (int i = 0; i < N_ROW * N_IN; i++) x[i] = small_value(&rng);
+    for (int tier = 0; tier < 4; tier++) {
+        if (!brim_cpu_tier_ok(&info, (enum brim_cpu_tier)tier)) continue;
+        const struct brim_cpu_ops *ops = brim_cpu_ops_get((enum brim_cpu_tier)tier, &info);
+        for (int k = 0; k < N_KIND; k++) {
+            struct fixture f = make(kinds[k].kind, kinds[k].dtype, kinds[k].group, N_OUT, N_IN, 5);
+            struct brim_linear linear;
+            assert_int_equal(
+                brim_linear_pack_level(&linear, &f.w, 1, "w", BRIM_MATMUL_TILED, NULL, NULL),
+                BRIM_OK);
+            for (int path = 0; path < 3; path++) { /* matvec, tiles, int8 */
+                enum brim_activation_mode mode = (enum brim_activation_mode)(path == 2);
+                bool dense = linear.kind == BRIM_LINEAR_DENSE;
+                if (path == 2 && dense) continue; /* has no int8 path */
+                int64_t most = path == 0 ? 8 : N_ROW;
+                float *y = product(ops, &linear, mode, 1, x, most);
+                for (int64_t n_row = path == 1 ? 9 : 1; n_row < most; n_row += path ? 3 : 1) {
+                    float *fewer = product(ops, &linear, mode, 1, x, n_row);
+                    assert_memory_equal(y, fewer, (size_t)(n_row * (N_OUT + 3)) * sizeof *y);
+                    free(fewer);
+                }
+                free(y);
+            }
+            brim_linear_free(&linear);
+            drop(&f);
+        }
+    }
+    free(x);
+}
+
 static void levels_agree(void **state)
 {
     (void)state;
@@ -472,6 +512,7 @@ int main(void)
         cmocka_unit_test(split_reductions_repeat),
         cmocka_unit_test(scratch_serves_fewer_rows_too),
         cmocka_unit_test(a_stride_of_zero_repeats_the_row),
+        cmocka_unit_test(rows_do_not_see_each_other),
         cmocka_unit_test(levels_agree),
         cmocka_unit_test(fused_parts_equal_single_ones),
         cmocka_unit_test(scales_that_are_not_finite_are_named),

@@ -10,46 +10,25 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, const enum brim_dtype
                                int64_t in_begin, int64_t in_end, const float *x, int64_t x_stride,
                                const int n_row, float *y, int64_t y_stride)
 {
-    const int n_chain = n_row <= 2 ? 2 : 1; /* sums of even and of odd inputs */
     size_t element = brim_dtype_bytes(dtype), step = BRIM_PANEL * element;
     const uint8_t *at = w->data + (size_t)in_begin * step;
-    __m256 total[MATVEC_ROWS * 2][2];
-#pragma GCC unroll 8
-    for (int i = 0; i < n_row * n_chain; i++) total[i][0] = total[i][1] = _mm256_setzero_ps();
-    int64_t n = in_end - in_begin, k = 0;
-    for (; k + 2 <= n; k += 2) {
-#pragma GCC unroll 2
-        for (int j = 0; j < 2; j++, at += step) {
-            _mm_prefetch((const char *)at + 1024, _MM_HINT_T0);
-            __m256 low = load8(dtype, at), high = load8(dtype, at + HALF * element);
+    __m256 total[MATVEC_ROWS][2];
 #pragma GCC unroll 4
-            for (int row = 0; row < n_row; row++) {
-                __m256 value = _mm256_set1_ps(x[row * x_stride + k + j]);
-                __m256 *to = total[row * n_chain + j % n_chain];
-                to[0] = _mm256_fmadd_ps(low, value, to[0]);
-                to[1] = _mm256_fmadd_ps(high, value, to[1]);
-            }
-        }
-    }
-    if (k < n) {
+    for (int row = 0; row < n_row; row++) total[row][0] = total[row][1] = _mm256_setzero_ps();
+    for (int64_t k = 0; k < in_end - in_begin; k++, at += step) {
+        _mm_prefetch((const char *)at + 1024, _MM_HINT_T0);
         __m256 low = load8(dtype, at), high = load8(dtype, at + HALF * element);
 #pragma GCC unroll 4
         for (int row = 0; row < n_row; row++) {
             __m256 value = _mm256_set1_ps(x[row * x_stride + k]);
-            __m256 *to = total[row * n_chain];
-            to[0] = _mm256_fmadd_ps(low, value, to[0]);
-            to[1] = _mm256_fmadd_ps(high, value, to[1]);
+            total[row][0] = _mm256_fmadd_ps(low, value, total[row][0]);
+            total[row][1] = _mm256_fmadd_ps(high, value, total[row][1]);
         }
     }
 #pragma GCC unroll 4
     for (int row = 0; row < n_row; row++) {
-        __m256 *t = total[row * n_chain];
-        if (n_chain == 2) {
-            t[0] = _mm256_add_ps(t[0], total[row * n_chain + 1][0]);
-            t[1] = _mm256_add_ps(t[1], total[row * n_chain + 1][1]);
-        }
-        _mm256_storeu_ps(y + row * y_stride, t[0]);
-        _mm256_storeu_ps(y + row * y_stride + HALF, t[1]);
+        _mm256_storeu_ps(y + row * y_stride, total[row][0]);
+        _mm256_storeu_ps(y + row * y_stride + HALF, total[row][1]);
     }
 }
 

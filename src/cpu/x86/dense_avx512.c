@@ -8,22 +8,21 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, const enum brim_dtype
                                int64_t in_begin, int64_t in_end, const float *x, int64_t x_stride,
                                const int n_row, float *y, int64_t y_stride)
 {
-    enum { CHAINS = 4 }; /* independent sums, added in pairs at the end */
-    const int n_chain = n_row <= 4 ? CHAINS : 2;
+    enum { CHAINS = 2 }; /* as in w4_avx512.c */
     size_t step = BRIM_PANEL * brim_dtype_bytes(dtype);
     const uint8_t *at = w->data + (size_t)in_begin * step;
     __m512 total[BRIM_MATVEC_ROWS * CHAINS];
-#pragma GCC unroll 32
-    for (int i = 0; i < n_row * n_chain; i++) total[i] = _mm512_setzero_ps();
+#pragma GCC unroll 16
+    for (int i = 0; i < n_row * CHAINS; i++) total[i] = _mm512_setzero_ps();
     int64_t n = in_end - in_begin, k = 0;
     for (; k + CHAINS <= n; k += CHAINS) {
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int j = 0; j < CHAINS; j++, at += step) {
             _mm_prefetch((const char *)at + 1024, _MM_HINT_T0);
             __m512 weight = load16(dtype, at);
 #pragma GCC unroll 8
             for (int row = 0; row < n_row; row++) {
-                __m512 *to = &total[row * n_chain + j % n_chain];
+                __m512 *to = &total[row * CHAINS + j % CHAINS];
                 *to = _mm512_fmadd_ps(weight, _mm512_set1_ps(x[row * x_stride + k + j]), *to);
             }
         }
@@ -32,14 +31,13 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, const enum brim_dtype
         __m512 weight = load16(dtype, at);
 #pragma GCC unroll 8
         for (int row = 0; row < n_row; row++)
-            total[row * n_chain] = _mm512_fmadd_ps(weight, _mm512_set1_ps(x[row * x_stride + k]),
-                                                   total[row * n_chain]);
+            total[row * CHAINS] =
+                _mm512_fmadd_ps(weight, _mm512_set1_ps(x[row * x_stride + k]), total[row * CHAINS]);
     }
 #pragma GCC unroll 8
     for (int row = 0; row < n_row; row++) {
-        __m512 *t = &total[row * n_chain], sum = _mm512_add_ps(t[0], t[1]);
-        if (n_chain == CHAINS) sum = _mm512_add_ps(sum, _mm512_add_ps(t[2], t[3]));
-        _mm512_storeu_ps(y + row * y_stride, sum);
+        _mm512_storeu_ps(y + row * y_stride,
+                         _mm512_add_ps(total[row * CHAINS], total[row * CHAINS + 1]));
     }
 }
 

@@ -3,7 +3,7 @@
 #include "cpu/cpu_init.h"
 #include "cpu/x86/panel_avx2.h"
 
-enum { PREFETCH = 1024, ROWS = 4 };
+enum { PREFETCH = 1024, ROWS = 4, CHAINS = 2 /* as in w4_avx512.c */ };
 
 /* Byte b of every lane as an integer times 2^24, then as float; 2^-24 goes into the scale. */
 ALWAYS_INLINE __m256 byte_f32(__m256i words, int b)
@@ -29,15 +29,14 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
                                const float *x, int64_t x_stride, const int n_row, const int half,
                                float *y, int64_t y_stride)
 {
-    const int n_chain = n_row <= 2 ? 2 : 1;
     __m256 total[ROWS];
 #pragma GCC unroll 4
     for (int row = 0; row < n_row; row++) total[row] = _mm256_setzero_ps();
     for (int64_t in = in_begin; in < in_end; in += 32, x += 32) {
         const uint8_t *codes = (const uint8_t *)brim_q8_codes(w, in) + 32 * half;
-        __m256 part[ROWS * 2];
+        __m256 part[ROWS * CHAINS];
 #pragma GCC unroll 8
-        for (int i = 0; i < n_row * n_chain; i++) part[i] = _mm256_setzero_ps();
+        for (int i = 0; i < n_row * CHAINS; i++) part[i] = _mm256_setzero_ps();
 #pragma GCC unroll 8
         for (int v = 0; v < 8; v++) {
             if (half == 0) _mm_prefetch((const char *)codes + 64 * v + PREFETCH, _MM_HINT_T0);
@@ -47,7 +46,7 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
                 __m256 q = byte_f32(words, b);
 #pragma GCC unroll 4
                 for (int row = 0; row < n_row; row++) {
-                    __m256 *to = &part[row * n_chain + b % n_chain];
+                    __m256 *to = &part[row * CHAINS + b % CHAINS];
                     *to =
                         _mm256_fmadd_ps(q, _mm256_set1_ps(x[row * x_stride + input_of(v, b)]), *to);
                 }
@@ -56,7 +55,7 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
         __m256 scale = _mm256_mul_ps(block_scale(w, in, half), _mm256_set1_ps(0x1p-24f));
 #pragma GCC unroll 4
         for (int row = 0; row < n_row; row++) {
-            __m256 sum = n_chain == 2 ? _mm256_add_ps(part[row * 2], part[row * 2 + 1]) : part[row];
+            __m256 sum = _mm256_add_ps(part[row * CHAINS], part[row * CHAINS + 1]);
             total[row] = _mm256_fmadd_ps(scale, sum, total[row]);
         }
     }

@@ -3,7 +3,7 @@
 #include "cpu/cpu_init.h"
 #include "cpu/x86/panel_avx512.h"
 
-enum { PREFETCH = 1024 };
+enum { PREFETCH = 1024, CHAINS = 2 /* as in w4_avx512.c */ };
 
 /* Byte b of every lane as an integer times 2^24, then as float. The factor 2^-24 goes into the
  * scale: 127 * 2^24 and all below are exact in f32. */
@@ -31,15 +31,14 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
                                const float *x, int64_t x_stride, const int n_row, float *y,
                                int64_t y_stride)
 {
-    const int n_chain = n_row <= 2 ? 2 : 1;
     __m512 total[BRIM_MATVEC_ROWS];
 #pragma GCC unroll 8
     for (int row = 0; row < n_row; row++) total[row] = _mm512_setzero_ps();
     for (int64_t in = in_begin; in < in_end; in += 32, x += 32) {
         const uint8_t *codes = (const uint8_t *)brim_q8_codes(w, in);
-        __m512 part[BRIM_MATVEC_ROWS * 2];
+        __m512 part[BRIM_MATVEC_ROWS * CHAINS];
 #pragma GCC unroll 16
-        for (int i = 0; i < n_row * n_chain; i++) part[i] = _mm512_setzero_ps();
+        for (int i = 0; i < n_row * CHAINS; i++) part[i] = _mm512_setzero_ps();
 #pragma GCC unroll 8
         for (int v = 0; v < 8; v++) {
             _mm_prefetch((const char *)codes + 64 * v + PREFETCH, _MM_HINT_T0);
@@ -49,7 +48,7 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
                 __m512 q = byte_f32(words, b);
 #pragma GCC unroll 8
                 for (int row = 0; row < n_row; row++) {
-                    __m512 *to = &part[row * n_chain + b % n_chain];
+                    __m512 *to = &part[row * CHAINS + b % CHAINS];
                     *to =
                         _mm512_fmadd_ps(q, _mm512_set1_ps(x[row * x_stride + input_of(v, b)]), *to);
                 }
@@ -58,7 +57,7 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
         __m512 scale = _mm512_mul_ps(block_scale(w, in), _mm512_set1_ps(0x1p-24f));
 #pragma GCC unroll 8
         for (int row = 0; row < n_row; row++) {
-            __m512 sum = n_chain == 2 ? _mm512_add_ps(part[row * 2], part[row * 2 + 1]) : part[row];
+            __m512 sum = _mm512_add_ps(part[row * CHAINS], part[row * CHAINS + 1]);
             total[row] = _mm512_fmadd_ps(scale, sum, total[row]);
         }
     }

@@ -5,7 +5,7 @@
 #include "cpu/cpu_init.h"
 #include "cpu/x86/panel_avx2.h"
 
-enum { PREFETCH = 1024, ROWS = 4 };
+enum { PREFETCH = 1024, ROWS = 4, CHAINS = 2 /* as in w4_avx512.c */ };
 
 ALWAYS_INLINE __m256 code_f32(__m256i words, int j)
 {
@@ -48,7 +48,6 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
                                const float *x, int64_t x_stride, const float *x_sum,
                                int64_t sum_stride, const int n_row, float *y, int64_t y_stride)
 {
-    const int n_chain = n_row <= 2 ? 2 : 1;
     struct w4_stream s = w4_stream(w, in_begin);
     __m256 total[2][ROWS];
 #pragma GCC unroll 4
@@ -58,9 +57,9 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
         for (int half = 0; half < 2; half++) {
             const uint8_t *codes = codes_of(&s, half);
             const float *xg = x;
-            __m256 part[ROWS * 2];
+            __m256 part[ROWS * CHAINS];
 #pragma GCC unroll 8
-            for (int i = 0; i < n_row * n_chain; i++) part[i] = _mm256_setzero_ps();
+            for (int i = 0; i < n_row * CHAINS; i++) part[i] = _mm256_setzero_ps();
             for (int v = 0; v < w->group / 8; v++, codes += 64, xg += 8) {
                 if (half == 0) _mm_prefetch((const char *)codes + PREFETCH, _MM_HINT_T0);
                 __m256i words = load_codes(codes);
@@ -69,7 +68,7 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
                     __m256 q = code_f32(words, j);
 #pragma GCC unroll 4
                     for (int row = 0; row < n_row; row++) {
-                        __m256 *to = &part[row * n_chain + j % n_chain];
+                        __m256 *to = &part[row * CHAINS + j % CHAINS];
                         *to = _mm256_fmadd_ps(q, _mm256_set1_ps(xg[row * x_stride + j]), *to);
                     }
                 }
@@ -77,8 +76,7 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
             __m256 scale = scale_of(w, &s, half), bias = bias_of(w, &s, half);
 #pragma GCC unroll 4
             for (int row = 0; row < n_row; row++) {
-                __m256 sum =
-                    n_chain == 2 ? _mm256_add_ps(part[row * 2], part[row * 2 + 1]) : part[row];
+                __m256 sum = _mm256_add_ps(part[row * CHAINS], part[row * CHAINS + 1]);
                 __m256 *to = &total[half][row];
                 *to = _mm256_fmadd_ps(scale, sum, *to);
                 *to = _mm256_fmadd_ps(bias, _mm256_set1_ps(x_sum[row * sum_stride]), *to);

@@ -32,23 +32,25 @@ ALWAYS_INLINE struct w4_stream w4_stream(const struct brim_panel *w, int64_t in_
     return s;
 }
 
-/* Affine identity per group, see w4_ref.c. One or two rows keep more than one running sum so that
- * the latency of the fused multiply-add does not bound them. */
+enum { CHAINS = 2 };
+
+/* Affine identity per group, see w4_ref.c. Two sums, of even and odd inputs, so that the latency of
+ * the fused multiply-add does not bound one or two rows; for more rows too, so that a row has the
+ * same bits whatever rows come with it. */
 ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int64_t in_end,
                                const float *x, int64_t x_stride, const float *x_sum,
                                int64_t sum_stride, const int n_row, float *y, int64_t y_stride)
 {
     const __m512 table = code_table();
-    const int n_chain = n_row <= 2 ? 2 : 1;
     struct w4_stream s = w4_stream(w, in_begin);
     __m512 total[BRIM_MATVEC_ROWS];
 #pragma GCC unroll 8
     for (int row = 0; row < n_row; row++) total[row] = _mm512_setzero_ps();
     for (int64_t in = in_begin; in < in_end; in += w->group, s.at += s.group_bytes, x_sum++) {
         const uint8_t *codes = s.at + 2 * s.param_bytes;
-        __m512 part[BRIM_MATVEC_ROWS * 2];
+        __m512 part[BRIM_MATVEC_ROWS * CHAINS];
 #pragma GCC unroll 16
-        for (int i = 0; i < n_row * n_chain; i++) part[i] = _mm512_setzero_ps();
+        for (int i = 0; i < n_row * CHAINS; i++) part[i] = _mm512_setzero_ps();
         for (int v = 0; v < w->group / 8; v++, codes += 64, x += 8) {
             _mm_prefetch((const char *)codes + PREFETCH, _MM_HINT_T0);
             __m512i words = load_codes(codes);
@@ -57,7 +59,7 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
                 __m512 q = code_f32(words, j, table);
 #pragma GCC unroll 8
                 for (int row = 0; row < n_row; row++) {
-                    __m512 *to = &part[row * n_chain + j % n_chain];
+                    __m512 *to = &part[row * CHAINS + j % CHAINS];
                     *to = _mm512_fmadd_ps(q, _mm512_set1_ps(x[row * x_stride + j]), *to);
                 }
             }
@@ -65,7 +67,7 @@ ALWAYS_INLINE void matvec_rows(const struct brim_panel *w, int64_t in_begin, int
         __m512 scale = load16(w->dtype, s.at), bias = load16(w->dtype, s.at + s.param_bytes);
 #pragma GCC unroll 8
         for (int row = 0; row < n_row; row++) {
-            __m512 sum = n_chain == 2 ? _mm512_add_ps(part[row * 2], part[row * 2 + 1]) : part[row];
+            __m512 sum = _mm512_add_ps(part[row * CHAINS], part[row * CHAINS + 1]);
             total[row] = _mm512_fmadd_ps(scale, sum, total[row]);
             total[row] = _mm512_fmadd_ps(bias, _mm512_set1_ps(x_sum[row * sum_stride]), total[row]);
         }
