@@ -90,6 +90,11 @@ struct brim_cpu_ops {
     void (*gemm)(const float *w, int64_t w_stride, int n_panel, int64_t n_k, const float *x,
                  int n_row, float *y, int64_t y_stride, int accumulate);
 
+    /* w4_unpack and gemm of one panel in one pass, to the bit; NULL where unpacking first is as
+     * fast for few tiles. */
+    void (*w4_gemm)(const struct brim_panel *w, int64_t in_begin, int64_t in_end, const float *x,
+                    int n_row, float *y, int64_t y_stride);
+
     /* int8 activations. A tile of n_row rows holds, per group of 32 inputs, one record of
      * n_row * BRIM_X8_RECORD bytes: int8 q[n_row][32] in the order of brim_x8_order, f32
      * scale[n_row], f32 sum[n_row] = scale * code_sum, int32 code_sum[n_row] = q[0] + ... + q[31].

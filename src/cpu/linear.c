@@ -240,49 +240,88 @@ static void unpack_slice(const struct run *run, int64_t index, int64_t begin, in
     }
 }
 
-/* Item: one pair of panels, one partition of the reduction, a run of row tiles. */
+/* One pair of panels, one partition [begin, end) of the reduction, a run of row tiles. */
+struct gemm_part {
+    int64_t first, begin, end, tile, tile_end;
+    int n_panel;
+    float *y; /* row 0, first output of the pair */
+    int64_t y_stride, n_out;
+    bool whole; /* all 16 lanes of both panels exist in y */
+    float *slice, *edge;
+};
+
+/* Few tiles of rows: weights go from codes to sums without being stored, once for each tile. The
+ * bits are those of gemm_slices. */
+static void gemm_few_tiles(const struct run *run, const struct gemm_part *p)
+{
+    for (int i = 0; i < p->n_panel; i++) {
+        const struct brim_panel panel = brim_linear_panel(run->linear, p->first + i);
+        int64_t n = p->n_out - i * BRIM_PANEL; /* outputs of this panel that exist */
+        for (int64_t t = p->tile; t < p->tile_end; t++) {
+            int64_t row = tile_begin(run, t);
+            int n_row = (int)(tile_begin(run, t + 1) - row);
+            const float *x = run->packed + row * run->linear->n_in + p->begin * n_row;
+            float *y = p->y + row * p->y_stride + i * BRIM_PANEL;
+            if (p->whole || n >= BRIM_PANEL) {
+                run->ops->w4_gemm(&panel, p->begin, p->end, x, n_row, y, p->y_stride);
+            } else {
+                run->ops->w4_gemm(&panel, p->begin, p->end, x, n_row, p->edge, BRIM_PANEL);
+                copy_rows(p->edge, BRIM_PANEL, n_row, n, y, p->y_stride);
+            }
+        }
+    }
+}
+
+/* Slice by slice, each unpacked once for all tiles; at least one, so that n_in == 0 gives zeros. */
+static void gemm_slices(const struct run *run, const struct gemm_part *p)
+{
+    int64_t in = p->begin;
+    do {
+        int64_t n_k = p->end - in < SLICE ? p->end - in : SLICE;
+        for (int i = 0; i < p->n_panel; i++)
+            unpack_slice(run, p->first + i, in, in + n_k, p->slice + i * SLICE * BRIM_PANEL);
+        bool accumulate = in != p->begin;
+        for (int64_t t = p->tile; t < p->tile_end; t++) {
+            int64_t row = tile_begin(run, t);
+            int n_row = (int)(tile_begin(run, t + 1) - row);
+            const float *x = run->packed + row * run->linear->n_in + in * n_row;
+            float *y = p->y + row * p->y_stride, *to = p->whole ? y : p->edge;
+            int64_t stride = p->whole ? p->y_stride : 2 * BRIM_PANEL;
+            if (!p->whole && accumulate) copy_rows(y, p->y_stride, n_row, p->n_out, to, stride);
+            run->ops->gemm(p->slice, SLICE * BRIM_PANEL, p->n_panel, n_k, x, n_row, to, stride,
+                           accumulate);
+            if (!p->whole) copy_rows(to, stride, n_row, p->n_out, y, p->y_stride);
+        }
+        in += SLICE;
+    } while (in < p->end);
+}
+
 static void gemm_item(void *arg, int64_t item, int worker)
 {
     const struct run *run = arg;
     const struct brim_linear *linear = run->linear;
-    float *slice = (float *)(void *)(run->workers + (size_t)worker * worker_bytes());
-    float *edge = slice + 2 * SLICE * BRIM_PANEL;
-    int64_t first = item % run->n_panel_item * 2, rest = item / run->n_panel_item;
-    int64_t part = rest % run->split, tile = rest / run->split * run->tile_step;
-    int64_t tile_end = tile + run->tile_step < run->n_tile ? tile + run->tile_step : run->n_tile;
-    int n_panel = first + 1 < linear->n_panel ? 2 : 1;
-    int64_t out = first * BRIM_PANEL, n = out_limit(run, first + n_panel) - out;
-    int64_t y_stride = run->y_stride, end = (part + 1) * run->part_in;
-    float *y = run->y + out;
-    bool whole = n == n_panel * BRIM_PANEL;
-    if (run->split > 1) {
-        y_stride = linear->n_panel * BRIM_PANEL;
-        y = run->planes + part * run->n_row * y_stride + out;
-        whole = true;
-    }
-    for (int64_t in = part * run->part_in; in < end || in == 0; in += SLICE) {
-        int64_t n_k = end - in < SLICE ? end - in : SLICE;
-        for (int i = 0; i < n_panel; i++)
-            unpack_slice(run, first + i, in, in + n_k, slice + i * SLICE * BRIM_PANEL);
-        bool accumulate = in != part * run->part_in;
-        for (int64_t t = tile; t < tile_end; t++) {
-            int64_t row = tile_begin(run, t);
-            int n_row = (int)(tile_begin(run, t + 1) - row);
-            const float *x = run->packed + row * linear->n_in + in * n_row;
-            float *to = y + row * y_stride;
-            if (whole) {
-                run->ops->gemm(slice, SLICE * BRIM_PANEL, n_panel, n_k, x, n_row, to, y_stride,
-                               accumulate);
-            } else {
-                if (accumulate) copy_rows(to, y_stride, n_row, n, edge, 2 * BRIM_PANEL);
-                run->ops->gemm(slice, SLICE * BRIM_PANEL, n_panel, n_k, x, n_row, edge,
-                               2 * BRIM_PANEL, accumulate);
-                copy_rows(edge, 2 * BRIM_PANEL, n_row, n, to, y_stride);
-            }
-        }
-    }
+    int64_t rest = item / run->n_panel_item, part = rest % run->split;
+    struct gemm_part p = {
+        .first = item % run->n_panel_item * 2,
+        .begin = part * run->part_in,
+        .end = (part + 1) * run->part_in,
+        .tile = rest / run->split * run->tile_step,
+        .slice = (float *)(void *)(run->workers + (size_t)worker * worker_bytes()),
+    };
+    p.tile_end = p.tile + run->tile_step < run->n_tile ? p.tile + run->tile_step : run->n_tile;
+    p.edge = p.slice + 2 * SLICE * BRIM_PANEL;
+    p.n_panel = p.first + 1 < linear->n_panel ? 2 : 1;
+    int64_t out = p.first * BRIM_PANEL;
+    p.n_out = out_limit(run, p.first + p.n_panel) - out;
+    p.whole = run->split > 1 || p.n_out == p.n_panel * BRIM_PANEL;
+    p.y_stride = run->split > 1 ? linear->n_panel * BRIM_PANEL : run->y_stride;
+    p.y = (run->split > 1 ? run->planes + part * run->n_row * p.y_stride : run->y) + out;
+    if (p.tile_end - p.tile <= 2 && linear->kind == BRIM_LINEAR_W4 && run->ops->w4_gemm)
+        gemm_few_tiles(run, &p);
+    else
+        gemm_slices(run, &p);
     if (run->split == 1)
-        add_bias(run, tile_begin(run, tile), tile_begin(run, tile_end), out, out + n);
+        add_bias(run, tile_begin(run, p.tile), tile_begin(run, p.tile_end), out, out + p.n_out);
 }
 
 /* Add the planes of one row in the order of the partitions. */

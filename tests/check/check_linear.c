@@ -256,6 +256,25 @@ static void gemm_case(struct check *c, const void *param)
     check_gaps(c, y, n_row, y_stride, width);
 }
 
+/* The same bits as unpacking first. */
+static void w4_gemm_case(struct check *c, const void *param)
+{
+    const struct spec *s = param;
+    int n_row = (int)s->n_row;
+    struct brim_panel w = make_panel(c, BRIM_LINEAR_W4, s->dtype, s->group, s->n_in);
+    int64_t begin = s->n_in / s->group / 3 * s->group, n = s->n_in - begin;
+    int64_t y_stride = BRIM_PANEL + 7;
+    float *x = check_floats(c, n * n_row, -1, 1);
+    float *unpacked = check_alloc(c, (size_t)n * BRIM_PANEL * sizeof *unpacked, 4);
+    float *want = make_y(c, n_row, y_stride, BRIM_PANEL);
+    float *got = make_y(c, n_row, y_stride, BRIM_PANEL);
+    c->ops->w4_unpack(&w, begin, s->n_in, unpacked);
+    c->ops->gemm(unpacked, 0, 1, n, x, n_row, want, y_stride, 0);
+    c->ops->w4_gemm(&w, begin, s->n_in, x, n_row, got, y_stride);
+    size_t n_bytes = (size_t)((n_row - 1) * y_stride + BRIM_PANEL) * sizeof(float);
+    check_equal(c, "y", want, got, n_bytes);
+}
+
 static void x_pack_case(struct check *c, const void *param)
 {
     const struct spec *s = param;
@@ -428,6 +447,8 @@ static void check_kernels(struct check *c)
                 if (n_row == 1) run(c, unpack_case, "w4_unpack", s);
                 if (n_row <= BRIM_MATVEC_ROWS) run(c, matvec_case, "w4_matvec", s);
                 if (n_row <= c->ops->x8_rows) run(c, x8_case, "w4_x8", s);
+                if (c->ops->w4_gemm && n_row <= c->ops->gemm_rows)
+                    run(c, w4_gemm_case, "w4_gemm", s);
             }
         }
         for (int d = 0; d < 3; d++) {

@@ -95,8 +95,10 @@ static void w4_matvec_avx2(const struct brim_panel *w, int64_t in_begin, int64_t
                            const float *x, int64_t x_stride, const float *x_sum, int64_t sum_stride,
                            int n_row, float *y, int64_t y_stride)
 {
-    for (int row = 0; row < n_row; row += ROWS) {
-        int n = n_row - row < ROWS ? n_row - row : ROWS;
+    /* evenly: five rows are three and two */
+    int batch = n_row <= ROWS ? n_row : (n_row + 1) / 2;
+    for (int row = 0; row < n_row; row += batch) {
+        int n = n_row - row < batch ? n_row - row : batch;
 #define BODY(n_const)                                                                        \
     matvec_rows(w, in_begin, in_end, x + row * x_stride, x_stride, x_sum + row * sum_stride, \
                 sum_stride, n_const, y + row * y_stride, y_stride)

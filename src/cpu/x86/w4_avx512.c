@@ -104,6 +104,41 @@ static void w4_unpack_avx512(const struct brim_panel *w, int64_t in_begin, int64
     }
 }
 
+/* The weights of w4_unpack_avx512 and the sums of gemm_avx512 without the store in between. */
+ALWAYS_INLINE void gemm_rows(const struct brim_panel *w, int64_t in_begin, int64_t in_end,
+                             const float *x, const int n_row, float *y, int64_t y_stride)
+{
+    const __m512 table = code_table();
+    struct w4_stream s = w4_stream(w, in_begin);
+    __m512 total[BRIM_TILE_ROWS];
+#pragma GCC unroll 12
+    for (int row = 0; row < n_row; row++) total[row] = _mm512_setzero_ps();
+    for (int64_t in = in_begin; in < in_end; in += w->group, s.at += s.group_bytes) {
+        __m512 scale = load16(w->dtype, s.at), bias = load16(w->dtype, s.at + s.param_bytes);
+        const uint8_t *codes = s.at + 2 * s.param_bytes;
+        for (int v = 0; v < w->group / 8; v++, codes += 64) {
+            _mm_prefetch((const char *)codes + PREFETCH, _MM_HINT_T0);
+            __m512i words = load_codes(codes);
+#pragma GCC unroll 8
+            for (int j = 0; j < 8; j++, x += n_row) {
+                __m512 weight = _mm512_fmadd_ps(scale, code_f32(words, j, table), bias);
+#pragma GCC unroll 12
+                for (int row = 0; row < n_row; row++)
+                    total[row] = _mm512_fmadd_ps(weight, _mm512_set1_ps(x[row]), total[row]);
+            }
+        }
+    }
+#pragma GCC unroll 12
+    for (int row = 0; row < n_row; row++) _mm512_storeu_ps(y + row * y_stride, total[row]);
+}
+
+static void w4_gemm_avx512(const struct brim_panel *w, int64_t in_begin, int64_t in_end,
+                           const float *x, int n_row, float *y, int64_t y_stride){
+#define BODY(n) gemm_rows(w, in_begin, in_end, x, n, y, y_stride)
+    WITH_ROWS_12(n_row, BODY)
+#undef BODY
+}
+
 /* Codes times int8 by vpdpbusd: 8 unpacked vectors of a group of 32 serve all rows of the tile. */
 ALWAYS_INLINE void x8_rows(const struct brim_panel *w, int64_t in_begin, int64_t in_end,
                            const uint8_t *tile, const int n_row, float *y, int64_t y_stride)
@@ -156,5 +191,6 @@ void brim_cpu_init_w4_avx512(struct brim_cpu_ops *ops)
 {
     ops->w4_matvec = w4_matvec_avx512;
     ops->w4_unpack = w4_unpack_avx512;
+    ops->w4_gemm = w4_gemm_avx512;
     ops->w4_x8 = w4_x8_avx512;
 }
