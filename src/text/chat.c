@@ -34,7 +34,7 @@ static ptrdiff_t find(struct brim_str s, const char *needle, bool last)
     size_t n = strlen(needle);
     ptrdiff_t found = -1;
     for (size_t at = 0; at + n <= s.len; at++) {
-        if (memcmp(s.data + at, needle, n)) continue;
+        if (memcmp(s.data + at, needle, n) != 0) continue;
         found = (ptrdiff_t)at;
         if (!last) break;
         at += n - 1;

@@ -222,7 +222,7 @@ static brim_status read_model(struct source *src)
     brim_status status = BRIM_OK;
     if (value && !type)
         status = bad_type(src, "the model's \"type\"", "a string");
-    else if (type && strcmp(type, "BPE"))
+    else if (type && strcmp(type, "BPE") != 0)
         status = unsupported(src, "the model", type);
     json_decref(value);
     for (size_t i = 0; i < sizeof off / sizeof *off && status == BRIM_OK; i++) {
@@ -271,7 +271,7 @@ static brim_status enter_added(struct source *src, int64_t id, const char *text,
         return brim_vocab_set(vocab, id, text, len, kind, src->path, src->err);
     struct brim_token *token = &vocab->tokens[id];
     struct brim_str has = brim_vocab_text(vocab, (int32_t)id);
-    if (has.len != len || memcmp(has.data, text, len)) {
+    if (has.len != len || memcmp(has.data, text, len) != 0) {
         /* The vocabulary spells it in the byte alphabet; the added token is the text itself. */
         char *decoded = brim_alloc(len);
         BRIM_REQUIRE(src->err, decoded, BRIM_E_NO_MEMORY, "no memory for added tokens");
@@ -346,7 +346,7 @@ static brim_status apply_normalizer(struct source *src, const json_t *object)
         src->tokenizer->nfc = true;
         return BRIM_OK;
     }
-    if (strcmp(type, "Sequence")) return unsupported(src, "the normalizer", type);
+    if (strcmp(type, "Sequence") != 0) return unsupported(src, "the normalizer", type);
     const json_t *list = json_object_get(object, "normalizers");
     if (!json_is_array(list)) return bad_type(src, "\"normalizers\"", "a list");
     for (size_t i = 0; i < json_array_size(list); i++)
@@ -420,7 +420,7 @@ static brim_status apply_pretok(struct source *src, const json_t *object, bool *
         return brim_pretok_add(src->tokenizer->pretok, pattern, strlen(pattern),
                                BRIM_SPLIT_ISOLATED, src->path, src->err);
     }
-    if (strcmp(type, "ByteLevel")) return unsupported(src, "the pre-tokenizer", type);
+    if (strcmp(type, "ByteLevel") != 0) return unsupported(src, "the pre-tokenizer", type);
     *byte_level = true;
     BRIM_TRY(get_bool(src, object, "add_prefix_space", true, &flag));
     if (flag) return unsupported(src, "ByteLevel's", "add_prefix_space");
@@ -446,7 +446,7 @@ static brim_status read_components(struct source *src)
     if (value) {
         const char *type;
         status = get_type(src, value, "the decoder", &type);
-        if (status == BRIM_OK && strcmp(type, "ByteLevel"))
+        if (status == BRIM_OK && strcmp(type, "ByteLevel") != 0)
             status = unsupported(src, "the decoder", type);
         json_decref(value);
     }

@@ -37,7 +37,7 @@ static brim_status apply_preset(struct brim_tokenizer *t, const char *name, cons
 {
     for (size_t i = 0; name && i < sizeof presets / sizeof *presets; i++) {
         const struct preset *preset = &presets[i];
-        if (strcmp(preset->name, name)) continue;
+        if (strcmp(preset->name, name) != 0) continue;
         t->nfc = preset->nfc;
         t->ignore_merges = preset->ignore_merges;
         for (int k = 0; k < 2 && preset->steps[k]; k++)

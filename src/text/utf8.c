@@ -6,6 +6,8 @@
 
 #include "text/tokenizer.h"
 
+static const uint8_t replacement[3] = {0xEF, 0xBF, 0xBD}; /* U+FFFD */
+
 enum brim_utf8_kind brim_utf8_step(const uint8_t *s, size_t n, int *len)
 {
     uint8_t lead = s[0];
@@ -62,7 +64,7 @@ size_t brim_utf8_replace(const uint8_t *s, size_t n, uint8_t *out)
             memcpy(out + n_out, s + at, (size_t)len);
             n_out += (size_t)len;
         } else {
-            memcpy(out + n_out, "\xEF\xBF\xBD", 3);
+            memcpy(out + n_out, replacement, sizeof replacement);
             n_out += 3;
         }
         at += (size_t)len;
@@ -154,6 +156,6 @@ size_t brim_utf8_stream_flush(struct brim_utf8_stream *stream, char *out)
 {
     if (!stream->n_held) return 0;
     stream->n_held = 0;
-    memcpy(out, "\xEF\xBF\xBD", 3);
+    memcpy(out, replacement, sizeof replacement);
     return 3;
 }
