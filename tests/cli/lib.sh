@@ -7,6 +7,7 @@ source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 models=$source_dir/tests/golden/models
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# shellcheck disable=SC2034 # the tests end with it
 failed=0
 
 # run ARGUMENT...: sets $code, $out and $err; standard input is empty unless $input names a file.
@@ -21,6 +22,7 @@ run() {
 complain() {
     echo "error: $last: $1"
     printf '  code %s\n  out: %s\n  err: %s\n' "$code" "$(head -c 300 <<<"$out")" "$(head -c 300 <<<"$err")"
+    # shellcheck disable=SC2034
     failed=1
 }
 

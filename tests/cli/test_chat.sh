@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # brim chat from a pipe, with the demonstration model when it is in the cache.
 set -uo pipefail
+# shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 model=${XDG_CACHE_HOME:-$HOME/.cache}/brim/SmolLM2-135M-Instruct.Q4_1.gguf
 if [ ! -e "$model" ]; then

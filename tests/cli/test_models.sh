@@ -3,6 +3,7 @@
 # Commands on the tiny checkpoints: data on standard output, the rest on standard error, JSON that
 # parses, results that repeat.
 set -uo pipefail
+# shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 model=$models/qwen3_mlx_g64
 

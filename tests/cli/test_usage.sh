@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Help, exit codes and the exact messages of wrong command lines.
 set -uo pipefail
+# shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 run

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * base: status text, allocator with failure injection, pool, number formats. */
+ * base: status text, allocator with failure injection, pool, number formats.
+ * ctest labels: threads */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
