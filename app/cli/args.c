@@ -150,9 +150,7 @@ static bool store(const struct args_option *option, const char *text)
         return true;
     case ARGS_INT:
         if (args_int(text, (int64_t)option->low, (int64_t)option->high, option->out)) return true;
-        if (!args_int(text, INT64_MIN, INT64_MAX, &(int64_t){0}) && !is_number(text))
-            cli_error("--%s: '%s' is not a whole number", option->name, text);
-        else if (strpbrk(text, ".eE"))
+        if (!is_number(text) || strpbrk(text, ".eE"))
             cli_error("--%s: '%s' is not a whole number", option->name, text);
         else
             cli_error("--%s: %s is outside %" PRId64 " to %" PRId64, option->name, text,
@@ -228,7 +226,7 @@ bool args_parse(const struct args_command *command, int argc, char **argv,
     for (int i = 1; i < argc;) {
         const char *word = argv[i];
         if (only_words || word[0] != '-' || !word[1]) {
-            if (words->n >= command->max_positional) {
+            if (!positional || words->n >= command->max_positional) {
                 cli_error("unexpected argument '%s' (usage: brim %s %s)", word, command->name,
                           command->positional);
                 return false;
