@@ -52,8 +52,8 @@ static brim_status pack(struct cpu_backend *cpu, struct brim_matrix *matrix,
     int n_linear = fuse ? 1 : n_part, per_linear = fuse ? n_part : 1;
     for (int i = 0; i < n_linear; i++) {
         struct brim_linear *linear = &matrix->parts[i];
-        BRIM_TRY(brim_linear_pack_level(linear, parts + i, per_linear, name, cpu->level, cpu->pool,
-                                        err));
+        BRIM_TRY(brim_linear_pack_in(linear, parts + i, per_linear, name, cpu->level, &cpu->weights,
+                                     cpu->pool, err));
         matrix->n_part++;
         cpu->weight_bytes += (uint64_t)linear->n_panel * linear->panel_bytes;
         matrix->n_out += linear->n_out;
@@ -306,6 +306,7 @@ static void cpu_close(struct brim_backend **backend)
     struct cpu_backend *cpu = self(*backend);
     assert(!cpu->matrices);
     brim_pool_free(&cpu->pool);
+    brim_arena_free(&cpu->weights);
     brim_free(cpu);
     *backend = NULL;
 }

@@ -43,6 +43,7 @@ struct cpu_backend {
     enum brim_activation_mode mode;
     enum brim_matmul_level level;
     struct brim_matrix *matrices;
+    struct brim_arena weights; /* panels of all matrices */
     uint64_t weight_bytes;
 };
 

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/pool.h"
 #include "base/status.h"
 #include "cpu/cpu_ops.h"
@@ -41,7 +42,8 @@ struct brim_linear {
     int64_t n_out, n_in, n_panel;
     int group;          /* W4: 32, 64, 128; Q8: 32; DENSE: 0 */
     size_t panel_bytes; /* multiple of 64 */
-    uint8_t *panels;    /* n_panel * panel_bytes, 64-byte aligned, owned */
+    uint8_t *panels;    /* n_panel * panel_bytes, 64-byte aligned */
+    bool owns_panels;   /* false: they live in an arena */
     float *bias;        /* additive, [n_out], brim_alloc, owned, or NULL: the caller sets it */
 };
 
@@ -55,6 +57,10 @@ brim_status brim_linear_pack(struct brim_linear *out, const struct brim_weight *
 brim_status brim_linear_pack_level(struct brim_linear *out, const struct brim_weight *parts,
                                    int n_part, const char *name, enum brim_matmul_level level,
                                    struct brim_pool *pool, brim_error *err);
+/* The same with the panels in `arena` (NULL: on their own), which must outlive *out. */
+brim_status brim_linear_pack_in(struct brim_linear *out, const struct brim_weight *parts,
+                                int n_part, const char *name, enum brim_matmul_level level,
+                                struct brim_arena *arena, struct brim_pool *pool, brim_error *err);
 int brim_linear_can_fuse(const struct brim_weight *parts, int n_part);
 void brim_linear_free(struct brim_linear *linear);
 /* Row `row` as float out[n_in]: the embedding gather, and the inverse of packing. */

@@ -345,8 +345,8 @@ static void choose_layout(struct brim_linear *out, const struct brim_weight *par
 }
 
 static brim_status pack(struct brim_linear *out, const struct brim_weight *parts, int n_part,
-                        const char *name, enum brim_matmul_level level, struct brim_pool *pool,
-                        brim_error *err)
+                        const char *name, enum brim_matmul_level level, struct brim_arena *arena,
+                        struct brim_pool *pool, brim_error *err)
 {
     BRIM_REQUIRE(err, n_part >= 1, BRIM_E_ARGUMENT, "%s: no weight to pack", name);
     BRIM_REQUIRE(err, brim_linear_can_fuse(parts, n_part), BRIM_E_ARGUMENT,
@@ -365,7 +365,8 @@ static brim_status pack(struct brim_linear *out, const struct brim_weight *parts
                  brim_mul_u64((uint64_t)out->n_panel, out->panel_bytes, &n_bytes) &&
                      n_bytes <= SIZE_MAX,
                  BRIM_E_SHAPE, "%s: too large", name);
-    out->panels = brim_alloc((size_t)n_bytes);
+    out->owns_panels = !arena;
+    out->panels = arena ? brim_arena_alloc(arena, (size_t)n_bytes) : brim_alloc((size_t)n_bytes);
     BRIM_REQUIRE(err, out->panels, BRIM_E_NO_MEMORY, "%s: out of memory for %" PRIu64 " bytes",
                  name, n_bytes);
 
@@ -390,14 +391,21 @@ static brim_status pack(struct brim_linear *out, const struct brim_weight *parts
     return BRIM_OK;
 }
 
+brim_status brim_linear_pack_in(struct brim_linear *out, const struct brim_weight *parts,
+                                int n_part, const char *name, enum brim_matmul_level level,
+                                struct brim_arena *arena, struct brim_pool *pool, brim_error *err)
+{
+    memset(out, 0, sizeof *out);
+    brim_status status = pack(out, parts, n_part, name, level, arena, pool, err);
+    if (status != BRIM_OK) brim_linear_free(out);
+    return status;
+}
+
 brim_status brim_linear_pack_level(struct brim_linear *out, const struct brim_weight *parts,
                                    int n_part, const char *name, enum brim_matmul_level level,
                                    struct brim_pool *pool, brim_error *err)
 {
-    memset(out, 0, sizeof *out);
-    brim_status status = pack(out, parts, n_part, name, level, pool, err);
-    if (status != BRIM_OK) brim_linear_free(out);
-    return status;
+    return brim_linear_pack_in(out, parts, n_part, name, level, NULL, pool, err);
 }
 
 brim_status brim_linear_pack(struct brim_linear *out, const struct brim_weight *parts, int n_part,
@@ -408,7 +416,7 @@ brim_status brim_linear_pack(struct brim_linear *out, const struct brim_weight *
 
 void brim_linear_free(struct brim_linear *linear)
 {
-    brim_free(linear->panels);
+    if (linear->owns_panels) brim_free(linear->panels);
     brim_free(linear->bias);
     memset(linear, 0, sizeof *linear);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/arena.h"
 #include "base/checked.h"
 #include "base/cpu.h"
 #include "base/mem.h"
@@ -44,6 +45,36 @@ static void injected_allocation_failure(void **state)
     brim_free(first);
     assert_null(brim_calloc(SIZE_MAX / 2, 3));
     assert_null(brim_alloc(SIZE_MAX));
+}
+
+static void arena_blocks_do_not_overlap(void **state)
+{
+    (void)state;
+    struct brim_arena arena = {0};
+    const size_t sizes[] = {1, 64, 0, 5 << 20, 40 << 20, 30 << 20, 3}; /* more than one chunk */
+    enum { N = sizeof sizes / sizeof *sizes };
+    uint8_t *blocks[N];
+    for (int i = 0; i < N; i++) {
+        blocks[i] = brim_arena_alloc(&arena, sizes[i]);
+        assert_non_null(blocks[i]);
+        assert_int_equal((uintptr_t)blocks[i] % BRIM_MEM_ALIGN, 0);
+        if (sizes[i]) blocks[i][0] = blocks[i][sizes[i] - 1] = (uint8_t)(i + 1);
+    }
+    for (int i = 0; i < N; i++) {
+        if (sizes[i]) assert_int_equal(blocks[i][0], i + 1);
+        if (sizes[i]) assert_int_equal(blocks[i][sizes[i] - 1], i + 1);
+    }
+    assert_null(brim_arena_alloc(&arena, SIZE_MAX));
+    assert_null(brim_arena_alloc(&arena, SIZE_MAX - 100));
+    brim_arena_free(&arena);
+    assert_null(arena.chunks);
+    for (int n = 0; n < 2; n++) {
+        brim_mem_fail_after(n);
+        void *block = brim_arena_alloc(&arena, 100);
+        brim_mem_fail_after(-1);
+        assert_null(block);
+        assert_null(arena.chunks);
+    }
 }
 
 static void spans(void **state)
@@ -133,6 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fail_text_is_one_line_and_cut_at_a_character),
         cmocka_unit_test(injected_allocation_failure),
+        cmocka_unit_test(arena_blocks_do_not_overlap),
         cmocka_unit_test(spans),
         cmocka_unit_test(pool_runs_every_item_once),
         cmocka_unit_test(half_round_trip),
