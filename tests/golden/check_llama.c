@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * check_llama MODEL: brim against what llama.cpp recorded on the same file (smollm2_llama.json,
  * made by tools/compare_llama.py). llama.cpp rounds activations to 8 bits for 4-bit weights, and
- * rounds nothing on the same weights written as f32; brim's f32 mode is held to both, its int8 mode
- * to the first. Perplexity of the committed text within the bounds below; every prompt's ids equal;
- * greedy continuations equal up to a near-tie: where the two part, both programs hold both tokens
- * for almost equally likely, and the test shows by how much. */
+ * rounds nothing on the same weights written as f32. Like is held to like: brim's f32 mode to the
+ * latter, its int8 mode to the former. The f32 mode beside llama.cpp's rounded run is held to less
+ * on the better side: that rounding alone costs llama.cpp 0.56 per cent of perplexity on this text.
+ * Every prompt's ids are equal; greedy continuations are equal up to a near-tie: where the two
+ * part, both programs hold both tokens for almost equally likely, and the test shows by how much.
+ */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -16,12 +18,13 @@
 #include "brim/brim.h"
 
 struct bound {
-    double perplexity; /* per cent */
-    double near_tie;   /* largest gap between the two logits, in either program */
+    double worse, better; /* perplexity, per cent */
+    double near_tie;      /* largest gap between the two logits, in either program */
 };
 /* Without rounding only the order of sums and the f16 cache differ: logits by a few thousandths.
  * With 8-bit activations single logits move by tenths. */
-static const struct bound exact = {0.05, 0.02}, rounded = {0.5, 0.6}, both_rounded = {1.0, 0.6};
+static const struct bound exact = {0.05, 0.05, 0.02}, one_rounded = {0.5, 1.0, 0.6},
+                          both_rounded = {0.5, 0.5, 0.6};
 
 static int n_passed, n_failed;
 
@@ -199,9 +202,9 @@ static void compare_run(brim_engine *engine, const json_t *run, const char *mode
         double other = json_real_value(json_object_get(theirs, "perplexity"));
         double difference = 100 * (mine / other - 1);
         snprintf(what, sizeof what,
-                 "%s: perplexity %.4f, llama.cpp %.4f: %+.3f %% (%.2f %% allowed)", name, mine,
-                 other, difference, bound->perplexity);
-        result(fabs(difference) <= bound->perplexity, what);
+                 "%s: perplexity %.4f, llama.cpp %.4f: %+.3f %% (-%.2f to +%.2f allowed)", name,
+                 mine, other, difference, bound->better, bound->worse);
+        result(difference <= bound->worse && difference >= -bound->better, what);
     }
     size_t i;
     json_t *item;
@@ -224,7 +227,7 @@ static void compare_mode(const char *path, const json_t *golden, bool int8, bool
         compare_run(engine, as_is, "int8", &both_rounded, mine);
     } else {
         compare_run(engine, as_f32, "f32", &exact, mine);
-        compare_run(engine, as_is, "f32", &rounded, mine);
+        compare_run(engine, as_is, "f32", &one_rounded, mine);
     }
     brim_engine_close(&engine);
 }
