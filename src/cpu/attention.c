@@ -132,18 +132,10 @@ void brim_attention_kv_store(const struct brim_cpu_ops *ops, struct brim_pool *p
 
 /* ---- export and import ---- */
 
-/* The panels of one head to or from rows: element bytes 2 or 4. */
-static void copy_keys(uint8_t *panels, uint8_t *rows, int64_t n_position, int64_t dim, size_t width,
-                      int to_rows)
+/* Bytes from the start of a head's panels to dimension d of position pos. */
+static size_t panel_offset(int64_t pos, int64_t d, int64_t dim, size_t width)
 {
-    for (int64_t pos = 0; pos < n_position; pos++) {
-        uint8_t *lane = panels + (size_t)(pos / PANEL * PANEL * dim + pos % PANEL) * width;
-        uint8_t *row = rows + (size_t)(pos * dim) * width;
-        for (int64_t d = 0; d < dim; d++) {
-            uint8_t *at = lane + (size_t)(d * PANEL) * width, *to = row + (size_t)d * width;
-            memcpy(to_rows ? to : at, to_rows ? at : to, width);
-        }
-    }
+    return (size_t)((pos / PANEL * dim + d) * PANEL + pos % PANEL) * width;
 }
 
 void brim_attention_kv_export(const struct brim_attention_kv *kv, int64_t n_position, void *out)
@@ -151,11 +143,14 @@ void brim_attention_kv_export(const struct brim_attention_kv *kv, int64_t n_posi
     size_t width = brim_dtype_bytes(kv->dtype);
     size_t n_bytes = (size_t)n_position * (size_t)kv->head_dim * width;
     size_t head_bytes = (size_t)kv->n_alloc * (size_t)kv->head_dim * width;
+    uint8_t *to = out, *values = to + (size_t)kv->n_head_kv * n_bytes;
     for (int head = 0; head < kv->n_head_kv; head++) {
-        uint8_t *keys = (uint8_t *)out + (size_t)head * n_bytes;
-        copy_keys((uint8_t *)kv->k + (size_t)head * head_bytes, keys, n_position, kv->head_dim,
-                  width, 1);
-        memcpy(keys + (size_t)kv->n_head_kv * n_bytes, (uint8_t *)kv->v + (size_t)head * head_bytes,
+        const uint8_t *panels = (const uint8_t *)kv->k + (size_t)head * head_bytes;
+        for (int64_t pos = 0; pos < n_position; pos++) {
+            for (int64_t d = 0; d < kv->head_dim; d++, to += width)
+                memcpy(to, panels + panel_offset(pos, d, kv->head_dim, width), width);
+        }
+        memcpy(values + (size_t)head * n_bytes, (const uint8_t *)kv->v + (size_t)head * head_bytes,
                n_bytes);
     }
 }
@@ -166,12 +161,14 @@ void brim_attention_kv_import(const struct brim_attention_kv *kv, int64_t n_posi
     size_t width = brim_dtype_bytes(kv->dtype);
     size_t n_bytes = (size_t)n_position * (size_t)kv->head_dim * width;
     size_t head_bytes = (size_t)kv->n_alloc * (size_t)kv->head_dim * width;
+    const uint8_t *from = data, *values = from + (size_t)kv->n_head_kv * n_bytes;
     for (int head = 0; head < kv->n_head_kv; head++) {
-        /* copy_keys only reads `rows` in this direction */
-        uint8_t *keys = (uint8_t *)(uintptr_t)data + (size_t)head * n_bytes;
-        copy_keys((uint8_t *)kv->k + (size_t)head * head_bytes, keys, n_position, kv->head_dim,
-                  width, 0);
-        memcpy((uint8_t *)kv->v + (size_t)head * head_bytes, keys + (size_t)kv->n_head_kv * n_bytes,
+        uint8_t *panels = (uint8_t *)kv->k + (size_t)head * head_bytes;
+        for (int64_t pos = 0; pos < n_position; pos++) {
+            for (int64_t d = 0; d < kv->head_dim; d++, from += width)
+                memcpy(panels + panel_offset(pos, d, kv->head_dim, width), from, width);
+        }
+        memcpy((uint8_t *)kv->v + (size_t)head * head_bytes, values + (size_t)head * n_bytes,
                n_bytes);
     }
 }

@@ -95,7 +95,7 @@ static void load_block(const struct brim_attention_tile *tile, int64_t key, int 
     brim_dtype_to_f32(tile->kv_dtype,
                       (const uint8_t *)tile->k +
                           (size_t)(key * head_dim) * brim_dtype_bytes(tile->kv_dtype),
-                      (size_t)((n + 15) / 16 * 16 * head_dim), w->k);
+                      (size_t)((n + 15) / 16 * 16) * (size_t)head_dim, w->k);
     for (int j = 0; j < n; j++) {
         float *row = w->v + (size_t)j * (size_t)w->dim;
         brim_dtype_to_f32(tile->kv_dtype,
