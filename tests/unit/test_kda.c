@@ -390,6 +390,15 @@ static void device_layouts_are_bijective(void **state)
                 }
             }
     }
+    static unsigned char pairs[64];
+    for (int pair = 0; pair < 64; pair++) {
+        uint32_t at = kda_gamma_at(pair);
+        assert_true(at % 8 == 0 && at < 512);
+        assert_int_equal(pairs[at / 8]++, 0);
+        /* what a consumer lane computes: its first piece, then the others by exclusive or */
+        assert_int_equal(at, (kda_gamma_at(pair & 3) ^ (uint32_t)(pair >> 3 << 4)) +
+                                 (uint32_t)(pair >> 2 & 1) * 8);
+    }
     assert_true(KDA_PACKET_USED % 128 == 0 && KDA_PACKET_USED <= KDA_PACKET_BYTES);
     assert_true(KDA_PACKET_BYTES % 1024 == 0);
 }
@@ -411,7 +420,11 @@ static void plans_stay_on_m128_where_nothing_is_measured(void **state)
                      BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES + 8 * 15 * KDA_PACKET_USED);
     assert_int_equal(brim_kda_plan_shape(1, 4096, 64, 0, 132, NULL, &plan, NULL), BRIM_OK);
     assert_string_equal(plan.route, "m128");
-    assert_int_equal(brim_kda_plan_shape(1, 4096, 8, 1, 132, NULL, &plan, NULL), BRIM_OK);
+    assert_int_equal(brim_kda_plan_shape(6, 8192, 4, 1, 132, NULL, &plan, NULL), BRIM_OK);
+    assert_string_equal(plan.route, "c4-m128"); /* packed: by the mean length alone */
+    assert_int_equal(brim_kda_plan_shape(16, 8192, 1, 1, 132, NULL, &plan, NULL), BRIM_OK);
+    assert_string_equal(plan.route, "m128");
+    assert_int_equal(brim_kda_plan_shape(1, 256, 1, 0, 132, NULL, &plan, NULL), BRIM_OK);
     assert_string_equal(plan.route, "m128");
     assert_int_equal(brim_kda_plan_shape(300, 300, 1, 0, 132, "c4-m128", &plan, NULL),
                      BRIM_E_SHAPE);

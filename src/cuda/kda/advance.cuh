@@ -66,46 +66,65 @@ BRIM_DEVICE void kda_state_store(const kda_params &p, void *to, int64_t at, int 
         }
 }
 
-/* Sixteen value rows of one warp to the output's token rows, through 1 KB of staging of its own. */
-BRIM_DEVICE void kda_out_store(const kda_params &p, const kda_task &t, int chunk, uint32_t staging,
-                               int value, const uint32_t (&o)[8], int lane)
+/* The 64 values of a warpgroup to the output's token rows. Each warp puts its 16 values,
+ * transposed, into its own columns of a panel of 128-byte token rows; behind a barrier of the
+ * warpgroup every warp moves eight whole rows, four to an instruction: storing a warp's own 32
+ * bytes of 32 rows would take 32 tag cycles an instruction, half a microsecond a chunk (measured).
+ */
+struct kda_out {
+    uint32_t put, get; /* offsets in the panel: this lane's matrix row, its piece of a token row */
+    char *out;         /* where that piece of the next chunk to store goes */
+    int64_t four;      /* bytes of four tokens */
+    int left;          /* tokens from this lane's on, at most 0 behind the end */
+};
+
+BRIM_DEVICE kda_out kda_out_make(const kda_params &p, const kda_task &t, int wg, int warp, int lane)
 {
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        int token = 16 * j + ((lane >> 4) << 3) + (lane & 7), piece = (lane >> 3) & 1;
-        uint32_t r[4] = {o[4 * j], o[4 * j + 1], o[4 * j + 2], o[4 * j + 3]};
-        stmatrix_x4_trans(staging + token * 32 + ((piece ^ ((token >> 2) & 1)) << 4), r);
-    }
-    __syncwarp();
-    int64_t row = (int64_t)chunk * KDA_CHUNK + lane;
+    kda_out w;
+    int token = warp * 8 + (lane >> 3), piece = lane & 7;
+    w.put = swizzle_128b(((lane >> 4) << 3) + (lane & 7), 2 * warp + ((lane >> 3) & 1));
+    w.get = swizzle_128b(token, piece);
+    w.out = (char *)(t.out + token * p.out_stride.token + wg * 64 + piece * 8);
+    w.four = 8 * p.out_stride.token;
+    w.left = t.n_tok - token;
+    return w;
+}
+
+BRIM_DEVICE void kda_out_put(const kda_out &w, uint32_t panel, const uint32_t (&o)[8])
+{
+    uint32_t low[4] = {o[0], o[1], o[2], o[3]}, high[4] = {o[4], o[5], o[6], o[7]};
+    stmatrix_x4_trans(panel + w.put, low);
+    stmatrix_x4_trans(panel + w.put + 2048, high); /* tokens 16..31: the same swizzle */
+}
+
+BRIM_DEVICE void kda_out_move(kda_out &w, uint32_t panel, int wg)
+{
+    named_barrier_sync(14 + wg, 128);
     uint4 a, b;
-    uint32_t at = staging + lane * 32, flip = (lane >> 2) & 1;
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-                 : "r"(at + flip * 16)
+                 : "r"(panel + w.get)
                  : "memory");
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(b.x), "=r"(b.y), "=r"(b.z), "=r"(b.w)
-                 : "r"(at + (flip ^ 1) * 16)
-                 : "memory");
-    if (row < t.n_tok) {
-        uint4 *to = (uint4 *)(t.out + row * p.out_stride.token + value);
-        to[0] = a;
-        to[1] = b;
-    }
-    __syncwarp();
+    asm volatile(
+        "ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" /* four rows on: bit 2 of the swizzle flips */
+        : "=r"(b.x), "=r"(b.y), "=r"(b.z), "=r"(b.w)
+        : "r"(panel + (w.get ^ 64) + 512)
+        : "memory");
+    if (w.left > 0) *(uint4 *)w.out = a;
+    if (w.left > 4) *(uint4 *)(w.out + w.four) = b;
+    w.out += 8 * w.four;
+    w.left -= KDA_CHUNK;
 }
 
 /* wg: which 64 value rows. Stage of chunk c is c % n_stage at stages + that * KDA_PACKET_BYTES;
  * full and empty are arrays of mbarriers, one a stage. `empty` takes one arrival of every consumer
  * warp. */
-template <int n_stage, bool hold_gamma>
+template <int n_stage, bool hold_gamma, bool own_staging>
 BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t stages, uint32_t full,
                              uint32_t empty, uint32_t staging, int wg, int tid)
 {
     int warp = tid >> 5, lane = tid & 31;
     int row = wg * 64 + warp * 16 + (lane >> 2), col = 2 * (lane & 3);
-    uint32_t own_staging = staging + (wg * 4 + warp) * 1024;
     float s[64], y[16], o[16];
     uint32_t a[8][4], u[2][4], packed[8];
     kda_state_load(p, t, row, col, s);
@@ -113,8 +132,41 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
     uint32_t z_at = KDA_PACKET_Z + wg * KDA_PANEL + swizzle_128b(z_token, z_piece);
     int stage = 0;
     uint32_t parity = 0;
+    uint32_t z[8];
+    float4 gamma[8];
+    uint32_t gamma_at =
+        KDA_PACKET_GAMMA + kda_gamma_at(lane & 3); /* its piece 0; the others by xor */
+    auto load_gamma = [&](uint32_t packet,
+                          int i) { /* columns 16 i + col .. + 1 and 16 i + 8 + col .. + 1 */
+                                   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                                                : "=f"(gamma[i].x), "=f"(gamma[i].y),
+                                                  "=f"(gamma[i].z), "=f"(gamma[i].w)
+                                                : "r"(packet + (gamma_at ^ (i << 4)))
+                                                : "memory");
+    };
+    auto load_ahead = [&](uint32_t packet) { /* what the chain wants in registers */
+#pragma unroll
+                                             for (int j = 0; j < 2; j++) {
+                                                 uint32_t r[4];
+                                                 ldmatrix_x4_trans(r, packet + z_at + j * 16 * 128);
+#pragma unroll
+                                                 for (int i = 0; i < 4; i++) z[4 * j + i] = r[i];
+                                             }
+#pragma unroll
+                                             for (int i = 0; hold_gamma && i < 8; i++)
+                                                 load_gamma(packet, i);
+    };
+    kda_out out = kda_out_make(p, t, wg, warp, lane);
+    auto panel_of = [&](uint32_t packet, int c) {
+        return own_staging ? staging + wg * 2 * KDA_PANEL + (c & 1) * KDA_PANEL
+                           : packet + KDA_PACKET_Z + wg * KDA_PANEL;
+    };
 #pragma unroll
     for (int i = 0; i < 8; i++) packed[i] = 0;
+    if (t.n_chunk > 0) {
+        mbarrier_wait(full, 0);
+        load_ahead(stages);
+    }
 
 #pragma unroll 1
     for (int c = 0; c < t.n_chunk; c++) {
@@ -124,30 +176,15 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
         uint64_t desc_k = wgmma_desc_128b(packet + KDA_PACKET_KR, KDA_PANEL, 1024);
         uint64_t desc_m = wgmma_desc_128b(packet + KDA_PACKET_MQK, 16, 1024);
 #pragma unroll
+        for (int i = 0; i < 8; i++) {
+            y[2 * i] = bf16_lo(z[i]);
+            y[2 * i + 1] = bf16_hi(z[i]);
+        }
+#pragma unroll
         for (int k = 0; k < 8; k++)
 #pragma unroll
             for (int r = 0; r < 4; r++)
                 a[k][r] = bf16x2_pack(s[8 * k + 2 * r], s[8 * k + 2 * r + 1]);
-        mbarrier_wait(full + 8 * stage, parity);
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            uint32_t z[4];
-            ldmatrix_x4_trans(z, packet + z_at + j * 16 * 128);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                y[8 * j + 2 * i] = bf16_lo(z[i]);
-                y[8 * j + 2 * i + 1] = bf16_hi(z[i]);
-            }
-        }
-        float2 gamma[16];
-        auto load_gamma = [&](int j) {
-            asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                         : "=f"(gamma[j].x), "=f"(gamma[j].y)
-                         : "r"(packet + KDA_PACKET_GAMMA + (8 * j + col) * 4)
-                         : "memory");
-        };
-#pragma unroll
-        for (int j = 0; hold_gamma && j < 16; j++) load_gamma(j);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 8; k++)
@@ -158,15 +195,20 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
         for (int k = 1; k < 8; k++)
             wgmma_m64k16<32>::rs<1, 0>(o, a[k], desc_q + (k >> 2) * (KDA_PANEL >> 4) + (k & 3) * 2);
         wgmma_commit();
-        /* while they run: decay the state, which the products read through `a`, and store the last
-         * O */
+        /* while they run: put the last O aside, decay the state, which the products read through
+         * `a` */
+        uint32_t panel = panel_of(packet, c);
+        if (c > 0) kda_out_put(out, panel, packed);
 #pragma unroll
-        for (int j = 0; j < 16; j++) {
-            if (!hold_gamma) load_gamma(j);
-            kda_scale(s[4 * j], gamma[j].x);
-            kda_scale(s[4 * j + 1], gamma[j].y);
-            kda_scale(s[4 * j + 2], gamma[j].x);
-            kda_scale(s[4 * j + 3], gamma[j].y);
+        for (int i = 0; i < 8; i++) {
+            if (!hold_gamma) load_gamma(packet, i);
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                kda_scale(s[8 * i + 2 * h], gamma[i].x);
+                kda_scale(s[8 * i + 2 * h + 1], gamma[i].y);
+                kda_scale(s[8 * i + 4 + 2 * h], gamma[i].z);
+                kda_scale(s[8 * i + 4 + 2 * h + 1], gamma[i].w);
+            }
         }
         wgmma_wait<1>();
         wgmma_pin(y);
@@ -182,12 +224,22 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
 #pragma unroll
         for (int k = 0; k < 2; k++) wgmma_m64k16<32>::rs<1, 0>(o, u[k], desc_m + k * 2);
         wgmma_commit();
-        if (c > 0) kda_out_store(p, t, c - 1, own_staging, wg * 64 + warp * 16, packed, lane);
+        /* while they run: fetch what the next chunk starts with and store the last O */
+        int last_stage = stage;
+        if (++stage == n_stage) {
+            stage = 0;
+            parity ^= 1;
+        }
+        if (c + 1 < t.n_chunk) {
+            mbarrier_wait(full + 8 * stage, parity);
+            load_ahead(stages + stage * KDA_PACKET_BYTES);
+        }
+        if (c > 0) kda_out_move(out, panel, wg);
         wgmma_wait<0>();
         wgmma_pin(s);
         wgmma_pin(o);
         if (lane == 0)
-            mbarrier_arrive(empty + 8 * stage); /* all reads of the packet are complete */
+            mbarrier_arrive(empty + 8 * last_stage); /* all reads of the packet are complete */
 #pragma unroll
         for (int i = 0; i < 8; i++) packed[i] = bf16x2_pack(o[2 * i], o[2 * i + 1]);
         if (p.checkpoints && (c & 1) && (c + 1) * KDA_CHUNK <= t.n_tok) {
@@ -196,13 +248,12 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
             kda_state_store(p, p.checkpoints,
                             ((first + (c >> 1)) * p.n_value_head + t.head) * 16384, row, col, s);
         }
-        if (++stage == n_stage) {
-            stage = 0;
-            parity ^= 1;
-        }
     }
-    if (t.n_chunk > 0)
-        kda_out_store(p, t, t.n_chunk - 1, own_staging, wg * 64 + warp * 16, packed, lane);
+    if (t.n_chunk > 0) {
+        uint32_t panel = panel_of(stages + (t.n_chunk - 1) % n_stage * KDA_PACKET_BYTES, t.n_chunk);
+        kda_out_put(out, panel, packed);
+        kda_out_move(out, panel, wg);
+    }
     int64_t slot = p.state_index ? p.state_index[t.seq] : t.seq;
     if (p.final && !(p.state_index && (slot < 0 || slot >= p.n_slot)))
         kda_state_store(p, p.final, slot * p.state_stride + (int64_t)t.head * 16384, row, col, s);

@@ -8,14 +8,14 @@
  * a stage; warps 12-15 one acknowledging lane a stage, because a release takes longer than a load
  * may wait. Barriers: full[stage] one arrival and the packet's bytes, empty[stage] 8 consumer warps
  * and the acknowledging lane. Helper: instance i is warpgroup i with named barrier 1 + i (128
- * registers). Shared memory: owner 4 stages of 37 KB and 8 KB of staging, helper 4 instances
+ * registers). Shared memory: owner 4 stages of 37 KB and 16 KB of staging, helper 4 instances
  * of 56.4 KB. */
 #include "cuda/kda/advance.cuh"
 #include "cuda/kda/launch.cuh"
 #include "cuda/kda/mailbox.cuh"
 #include "cuda/kda/prepare.cuh"
 
-enum { N_STAGE = 4, N_HELPER = 3, N_INSTANCE = 4, DEPTH = 15, N_THREAD = 512, STAGING = 8192 };
+enum { N_STAGE = 4, N_HELPER = 3, N_INSTANCE = 4, DEPTH = 15, N_THREAD = 512, STAGING = 16384 };
 enum {
     AT_STAGING = N_STAGE * KDA_PACKET_BYTES,
     OWNER_BYTES = AT_STAGING + STAGING,
@@ -53,9 +53,16 @@ BRIM_DEVICE void help(const kda_params &p, const kda_task &t, const kda_mailbox 
     kda_prep s;
     kda_prep_init<kda_lean>(p, t, s, work + instance * KDA_LEAN_BYTES, 1 + instance, tid & 127,
                             first);
+    /* The first chunks start one behind the other, so that the owner gets its first packet early:
+     * an instance begins when its predecessor has the gate of its own first chunk. */
+    if (instance > 0) named_barrier_sync(8 + instance, 256);
+    bool lead = instance < N_INSTANCE - 1 && first + N_HELPER < t.n_chunk;
     for (int c = first; c < t.n_chunk; c += N_HELPER * N_INSTANCE) {
         int next = c + N_HELPER * N_INSTANCE;
-        kda_prepare<kda_lean>(p, t, s, c, next, s.work, [] {});
+        kda_prepare<kda_lean>(p, t, s, c, next, s.work, [&] {
+            if (lead) named_barrier_arrive(9 + instance, 256);
+            lead = false;
+        });
         fence_proxy_async_shared(); /* ordinary stores, read by the bulk store */
         named_barrier_sync(s.bar, 128);
         if (s.tid == 0) {
@@ -99,8 +106,8 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         int warp = tid >> 5;
         if (tid < 256) {
             setmaxnreg_inc<200>();
-            kda_advance<N_STAGE, true>(p, t, base, full, empty, base + AT_STAGING, tid >> 7,
-                                       tid & 127);
+            kda_advance<N_STAGE, true, true>(p, t, base, full, empty, base + AT_STAGING, tid >> 7,
+                                             tid & 127);
         } else {
             setmaxnreg_dec<40>();
             if ((tid & 31) == 0) {

@@ -90,6 +90,15 @@ KDA_BOTH uint32_t kda_panel_at(int row, int piece)
     return (uint32_t)((piece >> 3) * KDA_PANEL + row * 128 + (((piece & 7) ^ (row & 7)) << 4));
 }
 
+/* Byte of channels 2 pair, 2 pair + 1 in gamma: a consumer lane wants the pairs 4 j + lane % 4 and
+ * finds two of them in each of eight 16-byte pieces; the four lanes' pieces lie in different banks.
+ */
+KDA_BOTH uint32_t kda_gamma_at(int pair)
+{
+    int c = pair & 3, j = pair >> 2;
+    return (uint32_t)(c * 128 + (((j >> 1) ^ (2 * c)) << 4) + (j & 1) * 8);
+}
+
 /* Piece `piece` (0..3) of row `row` of the inverse. */
 KDA_BOTH uint32_t kda_inv_at(int row, int piece)
 {

@@ -10,10 +10,9 @@
 #include "cuda/kda/launch.cuh"
 #include "cuda/kda/prepare.cuh"
 
-enum { N_STAGE = 3, N_INSTANCE = 2, STAGING = 8192, N_THREAD = 512 };
+enum { N_STAGE = 3, N_INSTANCE = 2, N_THREAD = 512 };
 enum {
-    AT_STAGING = N_STAGE * KDA_PACKET_BYTES,
-    AT_WORK = AT_STAGING + STAGING,
+    AT_WORK = N_STAGE * KDA_PACKET_BYTES,
     AT_BARRIER = AT_WORK + N_INSTANCE * KDA_FULL_BYTES,
     SMEM_BYTES = AT_BARRIER + 2 * N_STAGE * 8 + 1024 /* the stages are aligned by hand */
 };
@@ -38,8 +37,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
 
     if (tid < 256) {
         setmaxnreg_inc<160>();
-        kda_advance<N_STAGE, false>(p, t, base, full, empty, base + AT_STAGING, tid >> 7,
-                                    tid & 127);
+        kda_advance<N_STAGE, false, false>(p, t, base, full, empty, 0, tid >> 7, tid & 127);
     } else {
         setmaxnreg_dec<96>();
         int instance = (tid - 256) >> 7, within = tid & 127;

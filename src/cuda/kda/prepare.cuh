@@ -107,16 +107,19 @@ struct kda_prep {
     float gate_mul[2], gate_add[2]; /* exponent of the sigmoid is gate_mul * raw + gate_add */
 };
 
-/* One [32][128] bf16 tile, rows past the end as zeros. */
+/* One [32][128] bf16 tile, rows past the end as zeros (their addresses are formed, not read). */
 BRIM_DEVICE void kda_load_tile(uint32_t tile, const __nv_bfloat16 *src, int64_t stride, int n_valid,
                                int tid)
 {
+    int row = tid >> 4, piece = tid & 15;
+    uint32_t to = tile + kda_tile_at(row, piece); /* rows 8 apart have the same swizzle */
+    asm volatile(""
+                 : "+l"(stride)); /* opaque: its multiples are not worth registers across chunks */
+    const __nv_bfloat16 *from = src + row * stride + piece * 8;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        int row = (tid >> 4) + 8 * i, piece = tid & 15;
-        bool valid = row < n_valid;
-        cp_async_16(tile + kda_tile_at(row, piece), src + (valid ? row : 0) * stride + piece * 8,
-                    valid);
+        cp_async_16(to + i * 8 * 256, from, row + 8 * i < n_valid);
+        from += 8 * stride;
     }
 }
 
@@ -181,40 +184,40 @@ BRIM_DEVICE void kda_prep_init(const kda_params &p, const kda_task &t, kda_prep 
     s.beta = kda_load_beta(p, t, first_chunk, tid);
 }
 
-/* 1 / norm of each token of q and k; q's factor carries the scale. Four threads a token. */
+/* 1 / norm of each token of q and k; q's factor carries the scale. The squares' sums are the
+ * diagonal of X X^T on the tensor cores: warp 0, 1 rows 0-15, 16-31 of q, warp 2, 3 of k. An A
+ * fragment is also the B fragment of its transpose. */
 template <class L>
 BRIM_DEVICE void kda_norms(const kda_params &p, const kda_prep &s, uint32_t k_tile)
 {
-    int row = s.tid >> 2, quarter = s.tid & 3;
-    float nq = 0, nk = 0;
+    int warp = s.tid >> 5, lane = s.tid & 31;
+    uint32_t tile = warp < 2 ? s.work + L::q : k_tile;
+    int row0 = (warp & 1) * 16, row = lane >> 2;
+    float low[4] = {}, high[4] = {};
     if (p.l2norm) {
+        uint32_t a[4][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            uint32_t at = kda_tile_at(row, quarter * 4 + i);
-            uint4 a = kda_lds_v4(s.work + L::q + at), b = kda_lds_v4(k_tile + at);
-            uint32_t qs[4] = {a.x, a.y, a.z, a.w}, ks[4] = {b.x, b.y, b.z, b.w};
+        for (int i0 = 0; i0 < 8; i0 += 4) {
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                float q0 = bf16_lo(qs[j]), q1 = bf16_hi(qs[j]), k0 = bf16_lo(ks[j]),
-                      k1 = bf16_hi(ks[j]);
-                nq = fmaf(q0, q0, fmaf(q1, q1, nq));
-                nk = fmaf(k0, k0, fmaf(k1, k1, nk));
+            for (int i = 0; i < 4; i++)
+                ldmatrix_x4(a[i],
+                            tile + kda_tile_at(row0 + (lane & 15), 2 * (i0 + i) + (lane >> 4)));
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                mma_bf16_16816(low, a[i], a[i][0], a[i][2]);
+                mma_bf16_16816(high, a[i], a[i][1], a[i][3]);
             }
         }
-#pragma unroll
-        for (int d = 1; d < 4; d *= 2) {
-            nq += __shfl_xor_sync(~0u, nq, d);
-            nk += __shfl_xor_sync(~0u, nk, d);
-        }
-        nq = rsqrtf(nq + 1e-6f);
-        nk = rsqrtf(nk + 1e-6f);
-    } else {
-        nq = nk = 1;
     }
-    if (quarter == 0) {
-        uint32_t at = s.work + L::norm + row * 8;
-        kda_sts_f32(at, nq * p.scale);
-        kda_sts_f32(at + 4, nk);
+    if ((lane & 3) == row >> 1) { /* the lane with column 2 (lane % 4) + e == row */
+        float factor = warp < 2 ? p.scale : 1.0f, n0 = 1, n1 = 1;
+        if (p.l2norm) {
+            n0 = rsqrtf((row & 1 ? low[1] : low[0]) + 1e-6f);
+            n1 = rsqrtf((row & 1 ? high[3] : high[2]) + 1e-6f);
+        }
+        uint32_t at = s.work + L::norm + (row0 + row) * 8 + (warp < 2 ? 0 : 4);
+        kda_sts_f32(at, n0 * factor);
+        kda_sts_f32(at + 64, n1 * factor);
     }
 }
 
@@ -289,8 +292,8 @@ BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_ti
     float back0, back1; /* column factor at the half's end, times 2^mid */
     if (half == 0) {
         back0 = kda_exp2(total0.x + mid), back1 = kda_exp2(total0.y + mid);
-        kda_sts_f32(packet + KDA_PACKET_GAMMA + pair * 8, end0 * last0);
-        kda_sts_f32(packet + KDA_PACKET_GAMMA + pair * 8 + 4, end1 * last1);
+        kda_sts_f32(packet + KDA_PACKET_GAMMA + kda_gamma_at(pair), end0 * last0);
+        kda_sts_f32(packet + KDA_PACKET_GAMMA + kda_gamma_at(pair) + 4, end1 * last1);
     } else {
         back0 = kda_exp2(total1.x + mid), back1 = kda_exp2(total1.y + mid);
         kda_sts_f32(s.work + L::half + pair * 8, end0);
@@ -552,9 +555,9 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
         kda_sts_f32(s.work + L::beta + s.tid * 4, beta);
     }
     s.beta = kda_load_beta(p, t, next, s.tid);
+    kda_norms<L>(p, s, k_tile);
     float g[32];
     kda_gate<L>(p, t, s, chunk, g);
-    kda_norms<L>(p, s, k_tile);
     wait_stage();
     named_barrier_sync(s.bar, 128); /* norms, beta, totals */
     if (s.tid < 64)
