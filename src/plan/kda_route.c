@@ -19,10 +19,11 @@ struct region {
 };
 
 static const struct region regions[] = {
-    /* H200, bench/results/h200/kda.csv: 1.6 x at 512 tokens, 2.4 to 3.1 x from 2048 on; 30 clusters
-     * of four are resident at a time, 32 tasks still gain */
+    /* H200, bench/results/h200/kda.csv: 1.6 x at 512 tokens, 2.6 to 3.6 x from 2048 on while the
+     * clusters of four (30 at a time) make one wave; 1.1 to 1.6 x in two or three waves */
     {132, 512, 16, false, BRIM_KDA_ROUTE_C4_M128},
     {132, 1024, 32, false, BRIM_KDA_ROUTE_C4_M128},
+    {132, 8192, 64, false, BRIM_KDA_ROUTE_C4_M128},
     {132, 1024, 24, true, BRIM_KDA_ROUTE_C4_M128},
 };
 

@@ -66,62 +66,103 @@ BRIM_DEVICE void kda_state_store(const kda_params &p, void *to, int64_t at, int 
         }
 }
 
-/* The 64 values of a warpgroup to the output's token rows. Each warp puts its 16 values,
- * transposed, into its own columns of a panel of 128-byte token rows; behind a barrier of the
- * warpgroup every warp moves eight whole rows, four to an instruction: storing a warp's own 32
- * bytes of 32 rows would take 32 tag cycles an instruction, half a microsecond a chunk (measured).
- */
+/* The 64 values of a warpgroup on their way to the output's token rows. Each warp puts its 16
+ * values, transposed, into its own columns of a panel of 128-byte token rows; from there whole rows
+ * are moved, four to an instruction: storing a warp's own 32 bytes of 32 rows would take 32 tag
+ * cycles an instruction, 0.28 us a chunk (measured). Where spare warps exist one of them per
+ * warpgroup moves the rows (kda_out_writer), else the consumer warps do, eight rows each. */
 struct kda_out {
-    uint32_t put, get; /* offsets in the panel: this lane's matrix row, its piece of a token row */
-    char *out;         /* where that piece of the next chunk to store goes */
-    int64_t four;      /* bytes of four tokens */
-    int left;          /* tokens from this lane's on, at most 0 behind the end */
+    char *out;    /* where this lane's piece of the next chunk's first rows goes */
+    int64_t four; /* bytes of four tokens */
+    int left;     /* tokens from this lane's first row on, at most 0 behind the end */
 };
 
-BRIM_DEVICE kda_out kda_out_make(const kda_params &p, const kda_task &t, int wg, int warp, int lane)
+BRIM_DEVICE kda_out kda_out_make(const kda_params &p, const kda_task &t, int wg, int token,
+                                 int piece)
 {
     kda_out w;
-    int token = warp * 8 + (lane >> 3), piece = lane & 7;
-    w.put = swizzle_128b(((lane >> 4) << 3) + (lane & 7), 2 * warp + ((lane >> 3) & 1));
-    w.get = swizzle_128b(token, piece);
     w.out = (char *)(t.out + token * p.out_stride.token + wg * 64 + piece * 8);
     w.four = 8 * p.out_stride.token;
     w.left = t.n_tok - token;
     return w;
 }
 
-BRIM_DEVICE void kda_out_put(const kda_out &w, uint32_t panel, const uint32_t (&o)[8])
+/* `at`: offset of this lane's matrix row in the panel. */
+BRIM_DEVICE void kda_out_put(uint32_t panel, uint32_t at, const uint32_t (&o)[8])
 {
     uint32_t low[4] = {o[0], o[1], o[2], o[3]}, high[4] = {o[4], o[5], o[6], o[7]};
-    stmatrix_x4_trans(panel + w.put, low);
-    stmatrix_x4_trans(panel + w.put + 2048, high); /* tokens 16..31: the same swizzle */
+    stmatrix_x4_trans(panel + at, low);
+    stmatrix_x4_trans(panel + at + 2048, high); /* tokens 16..31: the same swizzle */
 }
 
-BRIM_DEVICE void kda_out_move(kda_out &w, uint32_t panel, int wg)
+BRIM_DEVICE uint4 kda_out_get(uint32_t addr)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(addr)
+                 : "memory");
+    return v;
+}
+
+/* Eight rows from `get` on; four rows on, bit 2 of the swizzle flips. */
+BRIM_DEVICE void kda_out_move(kda_out &w, uint32_t panel, uint32_t get, int wg)
 {
     named_barrier_sync(14 + wg, 128);
-    uint4 a, b;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-                 : "r"(panel + w.get)
-                 : "memory");
-    asm volatile(
-        "ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" /* four rows on: bit 2 of the swizzle flips */
-        : "=r"(b.x), "=r"(b.y), "=r"(b.z), "=r"(b.w)
-        : "r"(panel + (w.get ^ 64) + 512)
-        : "memory");
+    uint4 a = kda_out_get(panel + get), b = kda_out_get(panel + (get ^ 64) + 512);
     if (w.left > 0) *(uint4 *)w.out = a;
     if (w.left > 4) *(uint4 *)(w.out + w.four) = b;
     w.out += 8 * w.four;
     w.left -= KDA_CHUNK;
 }
 
+/* Two panels and four mbarriers a warpgroup: put[i] takes its four warps, taken[i] the writer. */
+struct kda_panels {
+    uint32_t at, put, taken;
+};
+
+BRIM_DEVICE kda_panels kda_panels_of(uint32_t staging, uint32_t bars, int wg)
+{
+    kda_panels s = {staging + wg * 2 * KDA_PANEL, bars + wg * 32, bars + wg * 32 + 16};
+    return s;
+}
+
+/* One warp: the rows of every chunk of a warpgroup. */
+BRIM_DEVICE void kda_out_writer(const kda_params &p, const kda_task &t, kda_panels s, int wg,
+                                int lane)
+{
+    kda_out w = kda_out_make(p, t, wg, lane >> 3, lane & 7);
+    uint32_t get = swizzle_128b(lane >> 3, lane & 7);
+#pragma unroll 1
+    for (int k = 0; k < t.n_chunk; k++) {
+        uint32_t panel = s.at + (k & 1) * KDA_PANEL;
+        mbarrier_wait(s.put + 8 * (k & 1), (k >> 1) & 1);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint4 v[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = kda_out_get(panel + (get ^ (i & 1) * 64) + (half * 4 + i) * 512);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                if (w.left > 0) *(uint4 *)w.out = v[i];
+                w.out += w.four;
+                w.left -= 4;
+            }
+        }
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(s.taken + 8 * (k & 1));
+    }
+}
+
 /* wg: which 64 value rows. Stage of chunk c is c % n_stage at stages + that * KDA_PACKET_BYTES;
  * full and empty are arrays of mbarriers, one a stage. `empty` takes one arrival of every consumer
- * warp. */
-template <int n_stage, bool hold_gamma, bool own_staging>
+ * warp. hold_gamma spends 32 registers to read gamma ahead. With has_writer the output passes
+ * through `panels` to a warp that stores it, else through the Z panel of the next chunk's stage,
+ * which its warps have read by then (only where the stage is refilled by ordinary stores). */
+template <int n_stage, bool hold_gamma, bool has_writer>
 BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t stages, uint32_t full,
-                             uint32_t empty, uint32_t staging, int wg, int tid)
+                             uint32_t empty, kda_panels panels, int wg, int tid)
 {
     int warp = tid >> 5, lane = tid & 31;
     int row = wg * 64 + warp * 16 + (lane >> 2), col = 2 * (lane & 3);
@@ -156,10 +197,18 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
                                              for (int i = 0; hold_gamma && i < 8; i++)
                                                  load_gamma(packet, i);
     };
-    kda_out out = kda_out_make(p, t, wg, warp, lane);
-    auto panel_of = [&](uint32_t packet, int c) {
-        return own_staging ? staging + wg * 2 * KDA_PANEL + (c & 1) * KDA_PANEL
-                           : packet + KDA_PACKET_Z + wg * KDA_PANEL;
+    uint32_t put_at = swizzle_128b(z_token, z_piece);
+    kda_out out = kda_out_make(p, t, wg, warp * 8 + (lane >> 3), lane & 7);
+    uint32_t get_at = swizzle_128b(warp * 8 + (lane >> 3), lane & 7);
+    /* O of chunk k, packed, on its way */
+    auto put_out = [&](int k, uint32_t z_panel) {
+        uint32_t panel = has_writer ? panels.at + (k & 1) * KDA_PANEL : z_panel;
+        if (has_writer && k >= 2) mbarrier_wait(panels.taken + 8 * (k & 1), ((k >> 1) - 1) & 1);
+        kda_out_put(panel, put_at, packed);
+        if (has_writer) {
+            __syncwarp();
+            if (lane == 0) mbarrier_arrive(panels.put + 8 * (k & 1));
+        }
     };
 #pragma unroll
     for (int i = 0; i < 8; i++) packed[i] = 0;
@@ -195,10 +244,8 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
         for (int k = 1; k < 8; k++)
             wgmma_m64k16<32>::rs<1, 0>(o, a[k], desc_q + (k >> 2) * (KDA_PANEL >> 4) + (k & 3) * 2);
         wgmma_commit();
-        /* while they run: put the last O aside, decay the state, which the products read through
-         * `a` */
-        uint32_t panel = panel_of(packet, c);
-        if (c > 0) kda_out_put(out, panel, packed);
+        /* while they run: decay the state, which the products read through `a`; no branch may stand
+         * before that, or ptxas waits for the products there */
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             if (!hold_gamma) load_gamma(packet, i);
@@ -210,6 +257,8 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
                 kda_scale(s[8 * i + 4 + 2 * h + 1], gamma[i].w);
             }
         }
+        uint32_t z_panel = packet + KDA_PACKET_Z + wg * KDA_PANEL;
+        if (!has_writer && c > 0) put_out(c - 1, z_panel);
         wgmma_wait<1>();
         wgmma_pin(y);
 #pragma unroll
@@ -224,7 +273,8 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
 #pragma unroll
         for (int k = 0; k < 2; k++) wgmma_m64k16<32>::rs<1, 0>(o, u[k], desc_m + k * 2);
         wgmma_commit();
-        /* while they run: fetch what the next chunk starts with and store the last O */
+        /* while they run: hand the last O on and fetch what the next chunk starts with */
+        if (has_writer && c > 0) put_out(c - 1, z_panel);
         int last_stage = stage;
         if (++stage == n_stage) {
             stage = 0;
@@ -234,7 +284,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
             mbarrier_wait(full + 8 * stage, parity);
             load_ahead(stages + stage * KDA_PACKET_BYTES);
         }
-        if (c > 0) kda_out_move(out, panel, wg);
+        if (!has_writer && c > 0) kda_out_move(out, z_panel, get_at, wg);
         wgmma_wait<0>();
         wgmma_pin(s);
         wgmma_pin(o);
@@ -250,9 +300,12 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
         }
     }
     if (t.n_chunk > 0) {
-        uint32_t panel = panel_of(stages + (t.n_chunk - 1) % n_stage * KDA_PACKET_BYTES, t.n_chunk);
-        kda_out_put(out, panel, packed);
-        kda_out_move(out, panel, wg);
+        uint32_t z_panel =
+            stages + (t.n_chunk - 1) % n_stage * KDA_PACKET_BYTES + KDA_PACKET_Z + wg * KDA_PANEL;
+        /* the panel is the one that the last-but-one O has just been read from, by all warps */
+        if (!has_writer) named_barrier_sync(14 + wg, 128);
+        put_out(t.n_chunk - 1, z_panel);
+        if (!has_writer) kda_out_move(out, z_panel, get_at, wg);
     }
     int64_t slot = p.state_index ? p.state_index[t.seq] : t.seq;
     if (p.final && !(p.state_index && (slot < 0 || slot >= p.n_slot)))

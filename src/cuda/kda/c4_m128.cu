@@ -4,24 +4,26 @@
  * of 15 packets in global memory (mailbox.cuh). Chunk c is prepared by rank 1 + c % 3, instance c /
  * 3 % 4, and lies in slot c % 15; the owner starts on chunk 0 as soon as it is there.
  *
- * Owner, 512 threads: warps 0-7 two consumer warpgroups (200 registers); warps 8-11 one loader lane
- * a stage; warps 12-15 one acknowledging lane a stage, because a release takes longer than a load
- * may wait. Barriers: full[stage] one arrival and the packet's bytes, empty[stage] 8 consumer warps
- * and the acknowledging lane. Helper: instance i is warpgroup i with named barrier 1 + i (128
- * registers). Shared memory: owner 4 stages of 37 KB and 16 KB of staging, helper 4 instances
- * of 56.4 KB. */
+ * Owner, 512 threads: warps 0-7 two consumer warpgroups (208 registers); warps 8-11 one loader lane
+ * a stage; warps 12, 13 an acknowledging lane each for alternate packets, because a release takes
+ * longer than a load may wait; warps 14, 15 store the output of one warpgroup each. Barriers:
+ * full[stage] one arrival and the packet's bytes, empty[stage] 8 consumer warps and the
+ * acknowledging lane; four of the output's panels a warpgroup (advance.cuh). Helper: instance i is
+ * warpgroup i with named barrier 1 + i (128 registers); named barriers 9-11 stagger their start.
+ * Shared memory: owner 4 stages of 37 KB and 16 KB of panels, helper 4 instances of 56.4 KB. */
 #include "cuda/kda/advance.cuh"
 #include "cuda/kda/launch.cuh"
 #include "cuda/kda/mailbox.cuh"
 #include "cuda/kda/prepare.cuh"
 
-enum { N_STAGE = 4, N_HELPER = 3, N_INSTANCE = 4, DEPTH = 15, N_THREAD = 512, STAGING = 16384 };
+enum { N_STAGE = 4, N_ACK = 2, N_HELPER = 3, N_INSTANCE = 4, DEPTH = 15 };
+enum { N_THREAD = 512, STAGING = 16384 };
 enum {
     AT_STAGING = N_STAGE * KDA_PACKET_BYTES,
     OWNER_BYTES = AT_STAGING + STAGING,
     HELPER_BYTES = N_INSTANCE * KDA_LEAN_BYTES,
     AT_BARRIER = (OWNER_BYTES > HELPER_BYTES ? OWNER_BYTES : HELPER_BYTES),
-    SMEM_BYTES = AT_BARRIER + 2 * N_STAGE * 8 + 16 + 1024
+    SMEM_BYTES = AT_BARRIER + 2 * N_STAGE * 8 + 16 + 64 + 1024
 };
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 
@@ -35,10 +37,11 @@ BRIM_DEVICE void owner_load(const kda_mailbox &m, int n_chunk, int stage, uint32
     }
 }
 
-BRIM_DEVICE void owner_ack(const kda_mailbox &m, int n_chunk, int stage, uint32_t full,
+BRIM_DEVICE void owner_ack(const kda_mailbox &m, int n_chunk, int first, uint32_t full,
                            uint32_t empty)
 {
-    for (int c = stage; c < n_chunk; c += N_STAGE) {
+    for (int c = first; c < n_chunk; c += N_ACK) {
+        int stage = c % N_STAGE;
         mbarrier_wait(full + 8 * stage, (c / N_STAGE) & 1);
         kda_mailbox_ack(m, c % DEPTH, (uint32_t)(c / DEPTH), 0, 1);
         mbarrier_arrive(empty + 8 * stage);
@@ -82,7 +85,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     extern __shared__ char raw[];
     uint32_t base = (smem_u32(raw) + 1023) & ~1023u;
     uint32_t full = base + AT_BARRIER, empty = full + 8 * N_STAGE,
-             shared_epoch = empty + 8 * N_STAGE;
+             shared_epoch = empty + 8 * N_STAGE, panel_bars = shared_epoch + 16;
     int tid = threadIdx.x, rank = (int)cluster_ctarank(), task = blockIdx.x / (1 + N_HELPER);
     kda_task t = kda_task_make(p, task);
     kda_mailbox m;
@@ -92,6 +95,11 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         for (int i = 0; i < N_STAGE; i++) {
             mbarrier_init(full + 8 * i, 1);
             mbarrier_init(empty + 8 * i, 9);
+        }
+        for (int i = 0; i < 4; i++) {
+            kda_panels s = kda_panels_of(0, panel_bars, i >> 1);
+            mbarrier_init(s.put + 8 * (i & 1), 4);
+            mbarrier_init(s.taken + 8 * (i & 1), 1);
         }
         fence_mbarrier_init();
         kda_sts(shared_epoch, kda_mailbox_open(m, t.n_chunk, DEPTH));
@@ -105,12 +113,16 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     if (rank == 0) {
         int warp = tid >> 5;
         if (tid < 256) {
-            setmaxnreg_inc<200>();
-            kda_advance<N_STAGE, true, true>(p, t, base, full, empty, base + AT_STAGING, tid >> 7,
-                                             tid & 127);
+            setmaxnreg_inc<208>();
+            kda_advance<N_STAGE, true, true>(p, t, base, full, empty,
+                                             kda_panels_of(base + AT_STAGING, panel_bars, tid >> 7),
+                                             tid >> 7, tid & 127);
         } else {
-            setmaxnreg_dec<40>();
-            if ((tid & 31) == 0) {
+            setmaxnreg_dec<48>();
+            if (warp >= 14) {
+                kda_out_writer(p, t, kda_panels_of(base + AT_STAGING, panel_bars, warp - 14),
+                               warp - 14, tid & 31);
+            } else if ((tid & 31) == 0) {
                 if (warp < 12)
                     owner_load(m, t.n_chunk, warp - 8, base, full, empty);
                 else

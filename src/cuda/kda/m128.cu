@@ -37,7 +37,8 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
 
     if (tid < 256) {
         setmaxnreg_inc<160>();
-        kda_advance<N_STAGE, false, false>(p, t, base, full, empty, 0, tid >> 7, tid & 127);
+        kda_advance<N_STAGE, false, false>(p, t, base, full, empty, kda_panels(), tid >> 7,
+                                           tid & 127);
     } else {
         setmaxnreg_dec<96>();
         int instance = (tid - 256) >> 7, within = tid & 127;

@@ -71,7 +71,6 @@ BRIM_DEVICE void kda_mailbox_load(const kda_mailbox &m, int slot, uint32_t use, 
 BRIM_DEVICE void kda_mailbox_ack(const kda_mailbox &m, int slot, uint32_t use, int owner,
                                  int n_owner)
 {
-    fence_proxy_async(); /* the async reads precede the release */
     if (n_owner == 1)
         st_release_gpu(kda_word(m, slot),
                        brim_mailbox_word(m.epoch, use, BRIM_MAILBOX_READY | BRIM_MAILBOX_DONE_0));
