@@ -54,16 +54,13 @@ if [ ! -e build/release/build.ninja ]; then
     say "Configuring build/release"
     cmake --preset release >&2
 fi
-# -n: what would be done; nothing is said when nothing is to do.
-if ! ninja -C build/release -n brim_cli 2>/dev/null | grep -q 'no work to do'; then
-    say "Building build/release/brim"
-fi
-if [ -t 2 ]; then
-    cmake --build build/release --target brim_cli >&2 || die "the build failed"
-elif ! log=$(cmake --build build/release --target brim_cli 2>&1); then
-    say "$log"
+build_log=build/release/run.log
+if [ ! -e build/release/brim ]; then say "Building build/release/brim (the first time takes a minute or two)"; fi
+if ! cmake --build build/release --target brim_cli >"$build_log" 2>&1; then
+    cat "$build_log" >&2
     die "the build failed"
 fi
+if grep -q Linking "$build_log"; then say "Built build/release/brim"; fi
 [ -n "$model" ] || model=$(tools/fetch_model.sh)
 
 exec build/release/brim run --max-tokens 400 -- "$model" "$prompt"

@@ -9,7 +9,7 @@ failed=0
 check() {
     if ! eval "$2"; then
         echo "error: $1"
-        tail -5 "$work/out" "$work/err"
+        tail -n 5 "$work/out" "$work/err"
         failed=1
     fi
 }
@@ -23,8 +23,8 @@ check "run.sh succeeds a second time" "[ $? -eq 0 ]"
 seconds=$((($(date +%s%N) - start) / 1000000000))
 check "the answer names Paris" 'grep -q Paris "$work/out"'
 check "figures are on standard error" 'grep -q "^generated .* tokens/s" "$work/err" && grep -q "^peak memory" "$work/err"'
-check "standard output holds the answer alone" '! grep -qE "tokens/s|Building|Downloading|Installing|\[[0-9]+/[0-9]+\]" "$work/out"'
-check "the second run installs, downloads and builds nothing" '! grep -qE "Installing|Downloading|Building|Configuring" "$work/err"'
+check "standard output holds the answer alone" '! grep -qE "tokens/s|Building|Built|Downloading|Installing|\[[0-9]+/[0-9]+\]" "$work/out"'
+check "the second run installs, downloads and builds nothing" '! grep -qE "Installing|Downloading|Building|Built|Configuring" "$work/err"'
 check "the second run is quick ($seconds s)" "[ $seconds -lt 30 ]"
 
 ./run.sh --model "$work/none.gguf" hello >"$work/out" 2>"$work/err"
