@@ -154,7 +154,7 @@ static brim_status read_vocab(struct source *src)
         bool word = key.len && brim_alphabet_decode(key.data, key.len, spare, &n);
         if (!word) {
             n = key.len;
-            memcpy(spare, key.data, n);
+            if (n) memcpy(spare, key.data, n); /* an empty first key leaves spare NULL */
         }
         if (!brim_json_scan_take(&scan, ':') || !brim_json_scan_int(&scan, &id)) break;
         scan.status = brim_vocab_set(vocab, id, spare, n, word ? BRIM_TOKEN_WORD : BRIM_TOKEN_RAW,
