@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "args.h"
+#include "brim/kernels.h"
 #include "brim/plan.h"
 #include "cli.h"
 #include "commands.h"
@@ -61,6 +62,46 @@ static int plan_split_k(int argc, char **argv)
     return cli_close_stdout(CLI_OK);
 }
 
+static int plan_kda(int argc, char **argv)
+{
+    int64_t n_batch = 1, n_tok = -1, n_head = -1, n_packed = 0, n_processor = 132;
+    const char *route = NULL;
+    const struct args_option options[] = {
+        {"batch", 0, ARGS_INT, &n_batch, "B", "sequences of a fixed batch (1)", 0, 1e9},
+        {"tokens", 0, ARGS_INT, &n_tok, "T", "tokens of a sequence; with --packed of all", 0, 1e12},
+        {"heads", 0, ARGS_INT, &n_head, "H", "value heads", 1, 1e6},
+        {"packed", 0, ARGS_INT, &n_packed, "N", "so many sequences of any lengths, packed", 1, 1e9},
+        {"processors", 0, ARGS_INT, &n_processor, "P", "SMs of the GPU (132)", 1, 1e6},
+        {"route", 0, ARGS_TEXT, &route, "NAME", "force m128 or c4-m128", 0, 0},
+    };
+    const struct args_command command = {
+        .name = "plan kda",
+        .positional = "",
+        .about = "Which route a KDA prefill takes on a GPU, and why: one line of JSON.",
+        .groups = {{"Options", options, sizeof(options) / sizeof(options[0])}},
+    };
+    int code;
+    if (!args_parse(&command, argc, argv, NULL, &code)) return code;
+    if (n_tok < 0 || n_head < 0) {
+        cli_error("plan kda needs --tokens and --heads");
+        return CLI_USAGE;
+    }
+    if (n_packed && n_batch != 1) {
+        cli_error("plan kda: --packed and --batch exclude each other");
+        return CLI_USAGE;
+    }
+    brim_kda_plan plan;
+    brim_error err;
+    int64_t n_seq = n_packed ? n_packed : n_batch;
+    if (brim_kda_plan_shape(n_seq, n_packed ? n_tok : n_seq * n_tok, n_head, n_packed != 0,
+                            n_processor, route, &plan, &err) != BRIM_OK)
+        return cli_fail(&err);
+    char line[512];
+    brim_kda_plan_print(&plan, line, sizeof(line));
+    puts(line);
+    return cli_close_stdout(CLI_OK);
+}
+
 int cmd_plan(int argc, char **argv)
 {
     static const struct {
@@ -68,6 +109,7 @@ int cmd_plan(int argc, char **argv)
         int (*run)(int argc, char **argv);
     } plans[] = {
         {"split-k", "partitions of a W4 product's reduction", plan_split_k},
+        {"kda", "route of a KDA prefill", plan_kda},
     };
     enum { N_PLAN = sizeof(plans) / sizeof(plans[0]) };
     if (argc >= 2)

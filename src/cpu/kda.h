@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/cpu.h"
 #include "base/status.h"
 #include "brim/kernels.h"
 
@@ -61,10 +62,21 @@ enum brim_kda_rounding {
     BRIM_KDA_FP32 = 0, /* fp32 throughout, pairwise decays: any gate */
     BRIM_KDA_GPU = 1 /* every rounding of the sm_90a kernels: needs a decay bound of at least -5 */
 };
+/* Of every form of brim_kda_chunk_task. */
 size_t brim_kda_chunk_scratch_bytes(void);
+enum { BRIM_KDA_SCRATCH_BYTES = 320 * 1024 }; /* what the vector tiers may use of it */
 /* scratch: brim_kda_chunk_scratch_bytes(), 64-byte aligned. Allocates nothing. */
 void brim_kda_chunk_task(const brim_kda_args *args, const struct brim_kda_task *task,
                          enum brim_kda_rounding rounding, void *scratch);
+
+/* The fp32 form in the tiers of x86, for gates with a bound (lower_bound < 0). */
+void brim_kda_chunk_task_avx2(const brim_kda_args *args, const struct brim_kda_task *task,
+                              void *scratch);
+void brim_kda_chunk_task_avx512(const brim_kda_args *args, const struct brim_kda_task *task,
+                                void *scratch);
+/* The fp32 form of one tier; what the tier lacks, plain C does. */
+void brim_kda_chunk_task_tier(enum brim_cpu_tier tier, const brim_kda_args *args,
+                              const struct brim_kda_task *task, void *scratch);
 
 /* Whole calls. */
 brim_status brim_kda_ref(const brim_kda_args *args, brim_error *err);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# brim plan split-k: its line, its refusals. The whole table is checked in tests/unit/test_split_k.c.
+# brim plan split-k and plan kda: their lines, their refusals. The whole table is checked in tests/unit/test_split_k.c.
 set -uo pipefail
 brim=$1
 failed=0
@@ -39,6 +39,16 @@ expect "exit code of a plan" 0 "$(code plan split-k --rows 1 --inner 128 --outpu
 expect "exit code of a refusal" 1 "$(code plan split-k --rows 1 --inner 100 --outputs 1)"
 expect "exit code without rows" 2 "$(code plan split-k --inner 128 --outputs 1)"
 expect "exit code without processors" 2 "$(code plan split-k --rows 1 --inner 128 --outputs 1 --policy device)"
+kda() { "$brim" plan kda "$@" 2>&1 | cut -d, -f1,3-8; }
+expect "kda, few heads" '{"route":"c4-m128","grid":32,"cluster":4,"owners":1,"helpers":3,"instances":12,"depth":15' \
+    "$(kda --tokens 4096 --heads 8)"
+expect "kda, another GPU" '{"route":"m128","grid":8,"cluster":1,"owners":1,"helpers":0,"instances":2,"depth":0' \
+    "$(kda --tokens 4096 --heads 8 --processors 78)"
+expect "kda, packed" '{"route":"m128","grid":64,"cluster":1,"owners":1,"helpers":0,"instances":2,"depth":0' \
+    "$(kda --tokens 4096 --heads 8 --packed 8)"
+expect "exit code of a forced route" 0 "$(code plan kda --tokens 1 --heads 1 --route c4-m128)"
+expect "exit code of an unknown route" 1 "$(code plan kda --tokens 1 --heads 1 --route m7)"
+expect "exit code without heads" 2 "$(code plan kda --tokens 1)"
 expect "exit code of an unknown plan" 2 "$(code plan nonsense)"
 expect "exit code of help" 0 "$(code plan --help)"
 exit $failed

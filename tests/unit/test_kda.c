@@ -102,6 +102,36 @@ static void gates_bounds_types_and_grouped_heads(void **state)
     }
 }
 
+/* Every tier of this processor, plain C included, over lengths and regimes. */
+static void tiers_meet_the_bars(void **state)
+{
+    (void)state;
+    static const enum brim_cpu_tier tiers[] = {BRIM_CPU_TIER_C, BRIM_CPU_TIER_AVX2,
+                                               BRIM_CPU_TIER_AVX512};
+    static const int lengths[] = {1, 31, 33, 64, 129};
+    struct brim_cpu_info info = brim_cpu_detect();
+    void *scratch = aligned_alloc(64, (brim_kda_chunk_scratch_bytes() + 63) / 64 * 64);
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 5 * (KDA_ZEROS + 1) && brim_cpu_tier_ok(&info, tiers[i]); j++) {
+            struct kda_spec spec = plain(lengths[j % 5], (enum kda_regime)(j / 5));
+            struct kda_case c;
+            struct brim_kda_task task;
+            spec.checkpoints = j % 2;
+            spec.gate = j % 3 ? BRIM_KDA_GATE_LOWER_BOUND : BRIM_KDA_GATE_GIVEN;
+            kda_case_make(&c, &spec);
+            memset(scratch, 0xFF, brim_kda_chunk_scratch_bytes());
+            brim_kda_task_make(&c.args, 0, 0, &task);
+            brim_kda_chunk_task_tier(tiers[i], &c.args, &task, scratch);
+            struct kda_error e = kda_measure(&c.args, 0, 0);
+            if (!kda_within(&e, spec.regime, spec.n_tok) || e.state > 3e-5)
+                fail_msg("tier %s, %d tokens, regime %d: out %.2e window %.2e state %.2e",
+                         brim_cpu_tier_name(tiers[i]), lengths[j % 5], j / 5, e.out, e.window,
+                         e.state);
+            kda_case_free(&c);
+        }
+    free(scratch);
+}
+
 static void steep_softplus_decay_is_exact(void **state)
 {
     (void)state;
@@ -439,6 +469,7 @@ int main(void)
         cmocka_unit_test(chunked_forms_meet_the_bars),
         cmocka_unit_test(every_length),
         cmocka_unit_test(gates_bounds_types_and_grouped_heads),
+        cmocka_unit_test(tiers_meet_the_bars),
         cmocka_unit_test(steep_softplus_decay_is_exact),
         cmocka_unit_test(packed_equals_each_alone),
         cmocka_unit_test(checkpoints_equal_shorter_runs),

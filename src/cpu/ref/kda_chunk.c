@@ -28,7 +28,8 @@ struct chunk {
 
 size_t brim_kda_chunk_scratch_bytes(void)
 {
-    return sizeof(struct chunk);
+    return sizeof(struct chunk) > BRIM_KDA_SCRATCH_BYTES ? sizeof(struct chunk)
+                                                         : BRIM_KDA_SCRATCH_BYTES;
 }
 
 static float to_bf16(float x)
