@@ -11,6 +11,7 @@
 #include "brim/brim.h"
 #include "json.h"
 
+int cmd_bench_kda(int argc, char **argv);
 int cmd_bench_model(int argc, char **argv);
 int cmd_bench_operators(int argc, char **argv);
 int cmd_bench_progression(int argc, char **argv);

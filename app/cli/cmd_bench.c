@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * brim bench: dispatch to the three benchmarks. */
+ * brim bench: dispatch to the benchmarks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +13,7 @@ int cmd_bench(int argc, char **argv)
         const char *name, *about;
         int (*run)(int argc, char **argv);
     } kinds[] = {
+        {"kda", "Kimi Delta Attention prefill", cmd_bench_kda},
         {"model", "prefill and decode rates of a whole model", cmd_bench_model},
         {"operators", "single operators on one model's shapes", cmd_bench_operators},
         {"progression", "a whole model on every rung of the kernel ladder", cmd_bench_progression},

@@ -28,6 +28,11 @@ code() { # EXPECTED ARGUMENT...
 }
 json() { python3 -c "import json,sys; d=json.load(open('$work/out')); sys.exit(not ($1))"; }
 
+code 0 bench kda --tokens 33 --heads 2 --repeats 1
+check "bench kda" json "d['tokens'] == 33 and d['heads'] == 2 and d['out_error'] < 5e-3"
+code 2 bench kda --device gpu
+code 2 bench kda --tokens 0
+
 code 0 bench model $model -p 9,32 -n 3 -d 0,5 -r 2 -o json -q --prompt "a b"
 check "one record per test" json "[t['test'] for t in d] == ['pp9','pp32','tg3','pp9 @ d5','pp32 @ d5','tg3 @ d5',d[-1]['test']]"
 check "the last is the time to first token" json "d[-1]['test'].startswith('ttft') and d[-1]['n_prompt'] > 0"
