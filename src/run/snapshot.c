@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/map.h"
@@ -260,6 +261,10 @@ brim_status brim_session_save(const brim_session *session, const char *path, bri
 {
     BRIM_REQUIRE(err, session && path && path[0], BRIM_E_ARGUMENT,
                  "session is null or the path empty");
+    /* The rename would put a file in the place of /dev/null, a pipe or a link. */
+    struct stat st;
+    BRIM_REQUIRE(err, lstat(path, &st) != 0 || S_ISREG(st.st_mode), BRIM_E_IO,
+                 "%s: a directory, link, pipe or device is not replaced by a snapshot", path);
     struct layout l = layout_of(session, session->n_token, session->logits != NULL);
     size_t largest = sizeof(struct snapshot_header);
     if (l.tokens > largest) largest = l.tokens;
