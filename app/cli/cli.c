@@ -240,3 +240,21 @@ int32_t *cli_tokenize(const brim_engine *engine, const char *text, size_t len, b
         capacity = *n;
     }
 }
+
+int32_t *cli_tokenize_prompt(const brim_engine *engine, const char *text, size_t len,
+                             bool parse_special, size_t *n)
+{
+    int32_t *ids = cli_tokenize(engine, text, len, parse_special, n);
+    int32_t bos = brim_token_bos(engine);
+    if (!ids || bos < 0 || (*n > 0 && ids[0] == bos)) return ids;
+    int32_t *longer = realloc(ids, (*n + 1) * sizeof(*ids));
+    if (!longer) {
+        free(ids);
+        cli_out_of_memory();
+        return NULL;
+    }
+    memmove(longer + 1, longer, *n * sizeof(*longer));
+    longer[0] = bos;
+    (*n)++;
+    return longer;
+}

@@ -74,4 +74,9 @@ brim_engine *cli_open_engine(const char *path);
 int32_t *cli_tokenize(const brim_engine *engine, const char *text, size_t len, bool parse_special,
                       size_t *n);
 
+/* The same for a text that is a whole prompt: in front stands the id that a plain prompt starts
+ * with, where the model asks for one and the text does not bring it. */
+int32_t *cli_tokenize_prompt(const brim_engine *engine, const char *text, size_t len,
+                             bool parse_special, size_t *n);
+
 #endif

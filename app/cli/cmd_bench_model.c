@@ -331,7 +331,10 @@ static int bench_model(const struct setting *s)
         if (tests) {
             size_t n_test = list_tests(s, tests);
             if (s->prompt) n_test++; /* n_token 0: time to first token */
-            code = run_tests(s, engine, tests, n_test, &machine);
+            if (n_test)
+                code = run_tests(s, engine, tests, n_test, &machine);
+            else
+                cli_error("bench model: nothing to measure: every N is 0");
             free(tests);
         } else {
             code = cli_out_of_memory();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * brim perplexity: how well a model predicts a text. Windows and scoring are those of llama.cpp's
  * llama-perplexity, so that figures can be compared:
- *   the text is tokenized whole, without control tokens; windows of N tokens follow each other
- *   without overlap, each starts from an empty cache, a last partial one is dropped;
+ *   the text is tokenized whole, control tokens in it are text; windows of N tokens follow each
+ *   other without overlap, each starts from an empty cache, a last partial one is dropped;
+ *   where the model asks for a first token, it precedes the text and replaces each window's first;
  *   of a window, tokens N/2 + 1 .. N - 1 are scored, each given all before it in the window. */
 #include <inttypes.h>
 #include <math.h>
@@ -67,7 +68,7 @@ static int score(brim_engine *engine, const char *path, int64_t n_window, int64_
     char *text = cli_read_file(path, &len);
     if (!text) return CLI_FAILED;
     size_t n_token = 0;
-    int32_t *ids = cli_tokenize(engine, text, len, false, &n_token);
+    int32_t *ids = cli_tokenize_prompt(engine, text, len, false, &n_token);
     free(text);
     if (!ids) return CLI_FAILED;
 
@@ -95,7 +96,9 @@ static int score(brim_engine *engine, const char *path, int64_t n_window, int64_
     } else if (brim_session_open(&session, engine, &options, &err) != BRIM_OK) {
         code = cli_fail(&err);
     }
+    int32_t bos = brim_token_bos(engine);
     for (int64_t w = 0; w < n_windows && code == CLI_OK; w++) {
+        if (bos >= 0) ids[w * n_window] = bos;
         if (score_window(session, ids + w * n_window, n_window, logits, info.n_vocab, &tally,
                          &err) != BRIM_OK)
             code = cli_fail(&err);

@@ -51,6 +51,10 @@ static int plan_split_k(int argc, char **argv)
             return CLI_USAGE;
         }
         policy = brim_split_policy_device(n_processor, tile_rows, tile_outs, align);
+    } else if (n_processor || tile_rows != 32 || tile_outs != 32 || align != 128) {
+        cli_error("plan split-k: --processors, --tile-rows, --tile-outputs and --align are of "
+                  "--policy device");
+        return CLI_USAGE;
     }
     brim_split_plan plan;
     brim_error err;

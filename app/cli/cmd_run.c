@@ -69,7 +69,7 @@ static int32_t *prompt_ids(const brim_engine *engine, const char *prompt, size_t
 {
     int32_t *ids;
     if (args.raw) {
-        ids = cli_tokenize(engine, prompt, len, gen_parse_special(), n);
+        ids = cli_tokenize_prompt(engine, prompt, len, gen_parse_special(), n);
     } else {
         brim_chat_turn turns[2];
         size_t n_turn = 0;

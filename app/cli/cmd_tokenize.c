@@ -114,6 +114,9 @@ static int tokenize(const brim_engine *engine, const char *text, size_t len)
     brim_model_info info;
     brim_engine_info(engine, &info);
     size_t n = 0;
+    brim_error err = {0};
+    if (args.decode && brim_tokenize(engine, "", 0, false, NULL, 0, &n, &err) != BRIM_OK)
+        return cli_fail(&err);
     int32_t *ids = args.decode ? parse_ids(text, info.n_vocab, &n)
                                : cli_tokenize(engine, text, len, args.special, &n);
     if (!ids) return CLI_FAILED;

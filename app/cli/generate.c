@@ -137,7 +137,9 @@ int32_t *gen_chat_ids(const brim_engine *engine, const brim_chat_turn *turns, si
         free(ids);
         if (status != BRIM_E_ARGUMENT || *n <= capacity) {
             cli_fail(&err);
-            if (status == BRIM_E_MISSING)
+            size_t n_none;
+            if (status == BRIM_E_MISSING && /* the template, not the tokenizer */
+                brim_tokenize(engine, "", 0, false, NULL, 0, &n_none, NULL) == BRIM_OK)
                 cli_error("'brim run --raw' works without a chat template");
             return NULL;
         }
@@ -192,8 +194,12 @@ int gen_reply(brim_session *session, brim_sampler *sampler, const int32_t *ids, 
     *figures = (struct gen_figures){.finish = BRIM_FINISH_CALLER};
     brim_error err = {0};
     int64_t start = cli_now_ns();
-    if (brim_session_sync(session, ids, (int64_t)n, &figures->n_reused, &err) != BRIM_OK)
-        return cli_fail(&err);
+    brim_status status = brim_session_sync(session, ids, (int64_t)n, &figures->n_reused, &err);
+    if (status == BRIM_E_CONTEXT) {
+        cli_error("%s (see --ctx)", err.text);
+        return CLI_FAILED;
+    }
+    if (status != BRIM_OK) return cli_fail(&err);
     figures->prompt_ns = cli_now_ns() - start;
     figures->n_prompt = (int64_t)n - figures->n_reused;
     if (cli_interrupted()) return CLI_OK;

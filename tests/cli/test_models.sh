@@ -54,7 +54,26 @@ run run "$model" "hello" --raw -n 0 -q
 expect_ok
 [ -z "$out" ] || complain "--max-tokens 0 wrote text"
 run run "$model" "a long enough text" --raw --ctx 2
-[ "$code" = 1 ] && grep -q '^brim: error: ' <<<"$err" && [ -z "$out" ] || complain "a prompt beyond the context is accepted"
+[ "$code" = 1 ] && grep -q '^brim: error: .*--ctx' <<<"$err" && [ -z "$out" ] || complain "a prompt beyond the context is accepted"
+
+# A model that asks for a first token gets it before a plain prompt, once.
+cp -r "$models/llama_tied" "$work/bos"
+echo '{"add_bos_token": true}' >"$work/bos/tokenizer_config.json"
+run run "$models/llama_tied" "hello" --raw -n 1 --json
+without=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["prompt_tokens"])' <<<"$out")
+run run "$work/bos" "hello" --raw -n 1 --json
+python3 -c 'import json, sys; assert json.load(sys.stdin)["prompt_tokens"] == int(sys.argv[1]) + 1' "$without" <<<"$out" ||
+    complain "no first token before a plain prompt"
+run run "$work/bos" "" --raw -n 1 -q
+expect_ok
+run run "$models/llama_tied" "" --raw -n 1 -q
+expect_error 1 "the prompt is empty"
+printf 'one two three four five six seven eight nine ten eleven twelve' >"$work/text"
+run perplexity "$models/llama_tied" -f "$work/text" --ctx 8 -q
+without=$out
+run perplexity "$work/bos" -f "$work/text" --ctx 8 -q
+expect_ok
+[ "$out" != "$without" ] || complain "no first token in a window"
 
 # A saved timeline is taken up again: only the last token of the prompt is evaluated, and the text is
 # the same.
@@ -67,6 +86,10 @@ expect_ok
 grep -qE '^prompt +1 tokens.* reused' <<<"$err" || complain "evaluates more than the last token"
 run run "$models/llama_tied" "hello" --raw -n 2 --snapshot-load "$work/snapshot"
 [ "$code" = 1 ] && grep -q '^brim: error: ' <<<"$err" || complain "a snapshot of another model is accepted"
+
+mkfifo "$work/pipe"
+run run "$model" "hello" --raw -n 1 -q --snapshot-save "$work/pipe"
+[ "$code" = 1 ] && [ -p "$work/pipe" ] || complain "a pipe is replaced by a snapshot"
 
 # A reader that goes away ends the program quietly, with a code that is not 0.
 (
@@ -86,6 +109,14 @@ run synth --preset tiny "$work/tiny"
 expect_ok
 run inspect "$work/tiny"
 expect_ok
+for words in "run TINY hello" "run TINY hello --raw" "tokenize TINY hello" "tokenize TINY --decode 1"; do
+    # shellcheck disable=SC2086 # words
+    run ${words/TINY/$work/tiny}
+    [ "$code" = 1 ] && [ "$(tail -1 <<<"$err")" = "brim: error: this model has no tokenizer: it takes token ids only" ] ||
+        complain "a model without tokenizer"
+done
+run bench model "$work/tiny" -p 0 -n 0 -q
+[ "$code" = 1 ] && grep -q 'nothing to measure' <<<"$err" || complain "measures nothing without a word"
 run synth --preset tiny "$work/tiny"
 [ "$code" = 1 ] && grep -q "$work/tiny" <<<"$err" || complain "overwrites what is there"
 run synth --preset gigantic "$work/none"

@@ -49,6 +49,8 @@ expect "kda, packed" '{"route":"m128","grid":64,"cluster":1,"owners":1,"helpers"
 expect "exit code of a forced route" 0 "$(code plan kda --tokens 1 --heads 1 --route c4-m128)"
 expect "exit code of an unknown route" 1 "$(code plan kda --tokens 1 --heads 1 --route m7)"
 expect "exit code without heads" 2 "$(code plan kda --tokens 1)"
+expect "exit code of processors without the policy" 2 \
+    "$(code plan split-k --rows 1 --inner 128 --outputs 1 --processors 132)"
 expect "exit code of an unknown plan" 2 "$(code plan nonsense)"
 expect "exit code of help" 0 "$(code plan --help)"
 exit $failed
