@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plot the CSV of bench/peers/run_cpu.py as an SVG beside it (needs matplotlib).
+"""Plot CSV files of bench/peers/run_cpu.py side by side as one SVG (needs matplotlib).
 
-  tools/plot_bench.py bench/results/cpu.csv [--title TEXT] [--output FILE.svg]
+  tools/plot_bench.py bench/results/cpu-*.csv [--title TEXT] [--output FILE.svg]
 """
 import argparse
 import csv
@@ -19,12 +19,14 @@ COLOURS = {"llama.cpp": "#8c8c8c", "mlx": "#8c8c8c", "brim int8": "#1f6fb4", "br
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("csv")
+    p.add_argument("csv", nargs="+")
     p.add_argument("--title", default="")
     p.add_argument("--output")
     a = p.parse_args()
-    with open(a.csv, encoding="utf-8") as f:
-        lines = [line for line in csv.DictReader(f) if line["unit"] == "tok/s"]
+    lines = []
+    for name in a.csv:
+        with open(name, encoding="utf-8") as f:
+            lines += [line for line in csv.DictReader(f) if line["unit"] == "tok/s"]
     models = list(dict.fromkeys(line["model"] for line in lines))
     figure, axes = plt.subplots(1, len(models), figsize=(5.2 * len(models), 3.6), squeeze=False)
     for ax, model in zip(axes[0], models):
@@ -50,7 +52,7 @@ def main():
     if a.title:
         figure.suptitle(a.title, fontsize=10)
     figure.tight_layout()
-    output = a.output or a.csv.removesuffix(".csv") + ".svg"
+    output = a.output or a.csv[0].removesuffix(".csv") + ".svg"
     figure.savefig(output, metadata={"Date": None})
     print(output)
 
