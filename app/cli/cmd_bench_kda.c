@@ -111,7 +111,7 @@ static brim_status check(const struct inputs *in, brim_kda_args *args, double *o
     return status;
 }
 
-static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_repeat)
+static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_thread, int64_t n_repeat)
 {
     struct inputs in;
     brim_kda_args args;
@@ -122,6 +122,7 @@ static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_repeat)
         free_inputs(&in);
         return cli_out_of_memory();
     }
+    args.n_thread = (int)n_thread;
     if (check(&in, &args, &out_error, &state_error, &err) != BRIM_OK) {
         code = cli_fail(&err);
     } else if (!(out_error < 5e-3 && state_error < 1e-4)) {
@@ -139,12 +140,12 @@ static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_repeat)
         if (code == CLI_OK && !bench_statistics(times, (size_t)n_repeat, &stats))
             code = cli_out_of_memory();
         if (code == CLI_OK)
-            printf(
-                "{\"bench\":\"kda\",\"device\":\"cpu\",\"batch\":1,\"tokens\":%lld,\"heads\":%lld,"
-                "\"ms_median\":%.3f,\"ms_min\":%.3f,\"ms_max\":%.3f,\"repeats\":%lld,"
-                "\"out_error\":%.2e,\"state_error\":%.2e}\n",
-                (long long)n_tok, (long long)n_head, stats.median, stats.min, stats.max,
-                (long long)n_repeat, out_error, state_error);
+            printf("{\"bench\":\"kda\",\"device\":\"cpu\",\"batch\":1,\"tokens\":%lld,\"heads\":%"
+                   "lld,\"threads\":%lld,"
+                   "\"ms_median\":%.3f,\"ms_min\":%.3f,\"ms_max\":%.3f,\"repeats\":%lld,"
+                   "\"out_error\":%.2e,\"state_error\":%.2e}\n",
+                   (long long)n_tok, (long long)n_head, (long long)n_thread, stats.median,
+                   stats.min, stats.max, (long long)n_repeat, out_error, state_error);
     }
     free_inputs(&in);
     return code;
@@ -153,19 +154,20 @@ static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_repeat)
 int cmd_bench_kda(int argc, char **argv)
 {
     const char *device = "cpu", *tokens = "512,2048", *heads = "1,4";
-    int64_t n_repeat = 5, n_tok[MAX_SHAPE], n_head[MAX_SHAPE];
+    int64_t n_repeat = 5, n_thread = 1, n_tok[MAX_SHAPE], n_head[MAX_SHAPE];
     size_t n_tokens = 0, n_heads = 0;
     const struct args_option options[] = {
         {"device", 0, ARGS_CHOICE, &device, "cpu", "where to run (cpu)", 0, 0},
         {"tokens", 0, ARGS_TEXT, &tokens, "T,..", "tokens of the sequence (512,2048)", 0, 0},
         {"heads", 0, ARGS_TEXT, &heads, "H,..", "heads (1,4)", 0, 0},
+        {"threads", 0, ARGS_INT, &n_thread, "N", "threads over the heads (1)", 1, 1024},
         {"repeats", 0, ARGS_INT, &n_repeat, "N", "timed repeats of a shape (5)", 1, MAX_REPEAT},
     };
     const struct args_command command = {
         .name = "bench kda",
         .positional = "",
         .about = "KDA prefill, checked against the fp64 recurrence, then timed: a line of JSON a\n"
-                 "shape, bounded gates at -5, one thread.",
+                 "shape, bounded gates at -5.",
         .groups = {{"Options", options, sizeof(options) / sizeof(options[0])}},
     };
     int code;
@@ -175,7 +177,7 @@ int cmd_bench_kda(int argc, char **argv)
         return CLI_USAGE;
     for (size_t t = 0; t < n_tokens; t++)
         for (size_t h = 0; h < n_heads; h++) {
-            code = bench_shape(n_tok[t], n_head[h], n_repeat);
+            code = bench_shape(n_tok[t], n_head[h], n_thread, n_repeat);
             if (code != CLI_OK) return code;
         }
     return cli_close_stdout(CLI_OK);

@@ -65,6 +65,8 @@ typedef struct brim_kda_stride {
 typedef struct brim_kda_args {
     brim_kernel_device device;
     void *stream; /* cudaStream_t, or NULL for the default stream */
+    int n_thread; /* CPU: threads over sequences and heads, same bits for any number; 0 or 1: the
+                     calling thread alone. Ignored on CUDA. */
     void *workspace;
     size_t workspace_bytes;
     const char *route; /* NULL: chosen from the shape; else a route's name, refused if impossible */

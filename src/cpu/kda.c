@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * KDA on the CPU, whole calls: tasks in order on the calling thread. */
+ * KDA on the CPU, whole calls: the tasks of a call over the threads it asks for. */
 #include "base/mem.h"
+#include "base/pool.h"
 #include "cpu/kda.h"
 
 void brim_kda_chunk_task_tier(enum brim_cpu_tier tier, const brim_kda_args *args,
@@ -20,22 +21,46 @@ void brim_kda_chunk_task_tier(enum brim_cpu_tier tier, const brim_kda_args *args
     brim_kda_chunk_task(args, task, BRIM_KDA_FP32, scratch);
 }
 
+struct job {
+    const brim_kda_args *args;
+    enum brim_kda_rounding rounding;
+    enum brim_cpu_tier tier;
+    char *scratch; /* one piece a worker */
+    size_t piece;
+};
+
+static void run_task(void *arg, int64_t item, int worker)
+{
+    const struct job *job = arg;
+    struct brim_kda_task task;
+    void *scratch = job->scratch + (size_t)worker * job->piece;
+    brim_kda_task_make(job->args, item / job->args->n_value_head, item % job->args->n_value_head,
+                       &task);
+    if (job->rounding == BRIM_KDA_FP32)
+        brim_kda_chunk_task_tier(job->tier, job->args, &task, scratch);
+    else
+        brim_kda_chunk_task(job->args, &task, job->rounding, scratch);
+}
+
 brim_status brim_kda_cpu(const brim_kda_args *args, enum brim_kda_rounding rounding,
                          brim_error *err)
 {
-    void *scratch = brim_alloc(brim_kda_chunk_scratch_bytes());
-    if (!scratch) return brim_fail(err, BRIM_E_NO_MEMORY, "kda: no memory for one chunk");
-    enum brim_cpu_tier tier = brim_cpu_detect().tier;
-    for (int64_t n = 0; n < args->n_seq; n++)
-        for (int64_t h = 0; h < args->n_value_head; h++) {
-            struct brim_kda_task task;
-            brim_kda_task_make(args, n, h, &task);
-            if (rounding == BRIM_KDA_FP32)
-                brim_kda_chunk_task_tier(tier, args, &task, scratch);
-            else
-                brim_kda_chunk_task(args, &task, rounding, scratch);
-        }
+    int64_t n_task = args->n_seq * args->n_value_head;
+    int n_thread = args->n_thread > n_task ? (int)n_task : args->n_thread;
+    struct brim_pool *pool = NULL;
+    struct job job = {args, rounding, brim_cpu_detect().tier, NULL, 0};
+
+    if (n_thread > 1) BRIM_TRY(brim_pool_create(&pool, n_thread, err));
+    job.piece =
+        (brim_kda_chunk_scratch_bytes() + BRIM_MEM_ALIGN - 1) / BRIM_MEM_ALIGN * BRIM_MEM_ALIGN;
+    job.scratch = brim_alloc((size_t)(n_thread > 1 ? n_thread : 1) * job.piece);
+    if (!job.scratch) {
+        brim_pool_free(&pool);
+        return brim_fail(err, BRIM_E_NO_MEMORY, "kda: no memory for one chunk a thread");
+    }
+    brim_pool_run(pool, run_task, &job, n_task);
     brim_kda_zero_tail(args);
-    brim_free(scratch);
+    brim_free(job.scratch);
+    brim_pool_free(&pool);
     return BRIM_OK;
 }

@@ -187,6 +187,8 @@ brim_status brim_kda_check(const brim_kda_args *args, brim_error *err)
     BRIM_REQUIRE(err, args, BRIM_E_ARGUMENT, "kda: the arguments are null");
     BRIM_REQUIRE(err, !(args->flags & ~(uint32_t)KNOWN_FLAGS), BRIM_E_ARGUMENT,
                  "kda: unknown flags 0x%x", args->flags & ~(uint32_t)KNOWN_FLAGS);
+    BRIM_REQUIRE(err, args->n_thread >= 0 && args->n_thread <= 4096, BRIM_E_RANGE,
+                 "kda: n_thread %d lies outside [0, 4096]", args->n_thread);
     BRIM_TRY(check_shape(args, err));
     BRIM_REQUIRE(err, args->qkv_dtype == BRIM_KERNEL_BF16, BRIM_E_DTYPE,
                  "kda: q, k, v and out must be bf16");

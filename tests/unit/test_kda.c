@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "check/kda_case.h"
 #include "cuda/kda/layout.h"
 #include "plan/kda_route.h"
@@ -130,6 +131,34 @@ static void tiers_meet_the_bars(void **state)
             kda_case_free(&c);
         }
     free(scratch);
+}
+
+static void threads_change_no_bit_and_leak_nothing(void **state)
+{
+    (void)state;
+    struct kda_spec spec = plain(100, KDA_TYPICAL);
+    spec.n_seq = 3, spec.n_value_head = 2;
+    struct kda_case one, many;
+    run(&one, &spec);
+    for (int n_thread = 2; n_thread <= 9; n_thread += 7) {
+        kda_case_make(&many, &spec);
+        many.args.n_thread = n_thread;
+        assert_int_equal(brim_kda_prefill(&many.args, NULL), BRIM_OK);
+        assert_memory_equal(one.out, many.out, one.v_bytes);
+        assert_memory_equal(one.final, many.final, one.state_bytes);
+        brim_status status = BRIM_E_NO_MEMORY;
+        int n_fail = 0;
+        for (; status == BRIM_E_NO_MEMORY; n_fail++) {
+            assert_true(n_fail < 64);
+            brim_mem_fail_after(n_fail);
+            status = brim_kda_prefill(&many.args, NULL);
+            brim_mem_fail_after(-1);
+        }
+        assert_int_equal(status, BRIM_OK);
+        assert_true(n_fail > 1);
+        kda_case_free(&many);
+    }
+    kda_case_free(&one);
 }
 
 static void steep_softplus_decay_is_exact(void **state)
@@ -320,6 +349,7 @@ static void refusals_are_distinct_and_touch_nothing(void **state)
         assert_int_equal(brim_kda_supported(&a, NULL), code); \
     } while (0)
     REFUSED(head_dim = 64, BRIM_E_SHAPE);
+    REFUSED(n_thread = -1, BRIM_E_RANGE);
     REFUSED(n_head = 0, BRIM_E_SHAPE);
     REFUSED(n_value_head = 3; a.n_head = 2, BRIM_E_SHAPE);
     REFUSED(qkv_dtype = BRIM_KERNEL_F16, BRIM_E_DTYPE);
@@ -470,6 +500,7 @@ int main(void)
         cmocka_unit_test(every_length),
         cmocka_unit_test(gates_bounds_types_and_grouped_heads),
         cmocka_unit_test(tiers_meet_the_bars),
+        cmocka_unit_test(threads_change_no_bit_and_leak_nothing),
         cmocka_unit_test(steep_softplus_decay_is_exact),
         cmocka_unit_test(packed_equals_each_alone),
         cmocka_unit_test(checkpoints_equal_shorter_runs),
