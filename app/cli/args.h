@@ -62,7 +62,8 @@ struct args_command {
 
 /* argv[0] is the command's name. `--` ends options; `--name=value` and `-n value` both work; a lone
  * `-` is positional. Returns true to go on. Otherwise help was printed or an error reported, and
- * the command returns *exit_code. `positional` may be NULL when none is taken. */
+ * the command returns *exit_code. It is CLI_USAGE also when parsing succeeds, for checks of the
+ * command's own. `positional` may be NULL when none is taken. */
 bool args_parse(const struct args_command *command, int argc, char **argv,
                 struct args_list *positional, int *exit_code);
 void args_list_free(struct args_list *list);

@@ -152,7 +152,7 @@ int cmd_chat(int argc, char **argv)
     };
     struct args_list words = {0};
     int exit_code;
-    if (args_parse(&command, argc, argv, &words, &exit_code)) {
+    if (args_parse(&command, argc, argv, &words, &exit_code) && gen_check()) {
         brim_session *session = NULL;
         brim_sampler *sampler = NULL;
         exit_code = CLI_FAILED;

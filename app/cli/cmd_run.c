@@ -159,7 +159,9 @@ int cmd_run(int argc, char **argv)
         char *from_file = NULL;
         size_t len = 0;
         const char *prompt = words.n > 1 ? words.items[1] : NULL;
-        if (prompt && args.prompt_file) {
+        if (!gen_check()) {
+            exit_code = CLI_USAGE;
+        } else if (prompt && args.prompt_file) {
             cli_error("give the prompt as an argument or by --prompt-file, not both");
             exit_code = CLI_USAGE;
         } else if (!prompt && !args.prompt_file) {

@@ -84,6 +84,16 @@ void gen_free(void)
     args_list_free(&reply_args.stops);
 }
 
+bool gen_check(void)
+{
+    for (size_t i = 0; i < reply_args.stops.n; i++) {
+        if (reply_args.stops.items[i][0]) continue;
+        cli_error("--stop: the text is empty");
+        return false;
+    }
+    return true;
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 brim_session *gen_open_session(brim_engine *engine)
@@ -219,6 +229,8 @@ int gen_reply(brim_session *session, brim_sampler *sampler, const int32_t *ids, 
     figures->n_generated = result.n_generated;
     figures->decode_ns = result.decode_ns;
     figures->finish = result.finish;
+    if (result.finish == BRIM_FINISH_LENGTH && !result.n_generated && reply_args.max_tokens != 0)
+        cli_warning("the prompt fills the context: there is no room for a reply (see --ctx)");
     if (sink.no_memory) return cli_out_of_memory();
     if (sink.write_errno) {
         if (sink.write_errno != EPIPE)

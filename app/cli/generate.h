@@ -32,6 +32,9 @@ struct args_group gen_reply_group(void);
 const char *gen_system(void);
 bool gen_parse_special(void);
 
+/* What a table of options cannot say; reports the first fault. Before a model is opened. */
+bool gen_check(void);
+
 brim_session *gen_open_session(brim_engine *engine);
 brim_sampler *gen_open_sampler(const brim_engine *engine);
 void gen_free(void);

@@ -155,8 +155,9 @@ BRIM_API BRIM_MUST_USE brim_status brim_session_rewind(brim_session *session, in
 
 /* Snapshots: tokens, cache and logits, exact to the bit. Into memory: *n_bytes receives the size
  * needed; data may be NULL to ask for it. From memory or file: refused with BRIM_E_FORMAT if made
- * by another model, cache type or version, the session is then unchanged. Files are written beside
- * their name and renamed, so an interrupted save leaves the old one. */
+ * by another model, cache type or version, and with BRIM_E_CONTEXT if longer than the session's
+ * context; the session is then unchanged. Files are written beside their name and renamed, so an
+ * interrupted save leaves the old one; a name that is no regular file's is BRIM_E_IO. */
 BRIM_API BRIM_MUST_USE brim_status brim_session_snapshot(const brim_session *session, void *data,
                                                          size_t capacity, size_t *n_bytes,
                                                          brim_error *err);

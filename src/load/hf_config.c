@@ -2,6 +2,7 @@
 #include "load/hf_config.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -285,9 +286,13 @@ brim_status brim_hf_config_parse(struct brim_hf_config *out, const char *config,
     *out = (struct brim_hf_config){0};
     json_t *root = NULL, *generation_root = NULL;
     brim_status status = brim_json_parse(&root, config, config_bytes, path, err);
-    if (status == BRIM_OK && generation)
-        status = brim_json_parse(&generation_root, generation, generation_bytes,
-                                 "generation_config.json", err);
+    if (status == BRIM_OK && generation) {
+        char name[480]; /* beside config.json */
+        const char *slash = strrchr(path, '/');
+        snprintf(name, sizeof name, "%.*sgeneration_config.json",
+                 slash ? (int)(slash - path) + 1 : 0, path);
+        status = brim_json_parse(&generation_root, generation, generation_bytes, name, err);
+    }
     if (status == BRIM_OK) {
         struct context c = {root, path, err};
         status = read_all(&c, generation_root, out);

@@ -56,6 +56,11 @@ expect_ok
 run run "$model" "a long enough text" --raw --ctx 2
 [ "$code" = 1 ] && grep -q '^brim: error: .*--ctx' <<<"$err" && [ -z "$out" ] || complain "a prompt beyond the context is accepted"
 
+n=$("$brim" tokenize "$model" "a long enough text" --count)
+run run "$model" "a long enough text" --raw --ctx "$n" -q
+expect_ok
+grep -q '^brim: warning: .*--ctx' <<<"$err" || complain "a prompt that fills the context goes unexplained"
+
 # A model that asks for a first token gets it before a plain prompt, once.
 cp -r "$models/llama_tied" "$work/bos"
 echo '{"add_bos_token": true}' >"$work/bos/tokenizer_config.json"

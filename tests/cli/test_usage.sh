@@ -44,6 +44,10 @@ run run -z model hi
 expect_error 2 "unknown option '-z' (see 'brim run --help')"
 run run model hi --temp
 expect_error 2 "--temp needs a value (T)"
+run run model hi --stop end --stop ""
+expect_error 2 "--stop: the text is empty"
+run chat model --stop ""
+expect_error 2 "--stop: the text is empty"
 run run model hi --raw=yes
 expect_error 2 "--raw takes no value"
 run run model hi --temp 1.5x

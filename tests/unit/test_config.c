@@ -17,7 +17,7 @@ static brim_status parse(const char *config, const char *generation, struct brim
                          brim_error *err)
 {
     return brim_hf_config_parse(out, config, strlen(config), generation,
-                                generation ? strlen(generation) : 0, "config.json", err);
+                                generation ? strlen(generation) : 0, "dir/config.json", err);
 }
 
 /* A good Qwen3 configuration with `members` (each with a leading comma) added; members given there
@@ -165,7 +165,7 @@ static void end_tokens(void **state)
     expect_refused(",\"bos_token_id\":1e3", BRIM_E_FORMAT, "bos_token_id");
     brim_error err = {0};
     assert_int_equal(parse(compose(""), "{", &c, &err), BRIM_E_FORMAT);
-    assert_non_null(strstr(err.text, "generation_config.json"));
+    assert_non_null(strstr(err.text, "dir/generation_config.json"));
 }
 
 static void quantization(void **state)

@@ -200,6 +200,15 @@ static void files(void **state)
     MUST_FAIL(brim_session_save(a, blocked, &err), BRIM_E_IO, "directory"); /* cannot replace it */
     assert_int_equal(count_files(directory), 2);
     rmdir(blocked);
+    struct stat st;
+    assert_int_equal(mkfifo(blocked, 0600), 0); /* as any device: it must stay what it is */
+    MUST_FAIL(brim_session_save(a, blocked, &err), BRIM_E_IO, "pipe");
+    assert_true(lstat(blocked, &st) == 0 && S_ISFIFO(st.st_mode));
+    unlink(blocked);
+    assert_int_equal(symlink(path, blocked), 0);
+    MUST_FAIL(brim_session_save(a, blocked, &err), BRIM_E_IO, "link");
+    assert_true(lstat(blocked, &st) == 0 && S_ISLNK(st.st_mode));
+    unlink(blocked);
     assert_int_equal(truncate(path, 100), 0);
     MUST_FAIL(brim_session_load(b, path, &err), BRIM_E_FORMAT, "state");
     assert_int_equal(truncate(path, 0), 0);
