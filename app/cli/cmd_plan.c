@@ -72,7 +72,7 @@ static int plan_kda(int argc, char **argv)
     const char *route = NULL;
     const struct args_option options[] = {
         {"batch", 0, ARGS_INT, &n_batch, "B", "sequences of a fixed batch (1)", 0, 1e9},
-        {"tokens", 0, ARGS_INT, &n_tok, "T", "tokens of a sequence; with --packed of all", 0, 1e12},
+        {"tokens", 0, ARGS_INT, &n_tok, "T", "tokens of a sequence; with --packed of all", 0, 1e9},
         {"heads", 0, ARGS_INT, &n_head, "H", "value heads", 1, 1e6},
         {"packed", 0, ARGS_INT, &n_packed, "N", "so many sequences of any lengths, packed", 1, 1e9},
         {"processors", 0, ARGS_INT, &n_processor, "P", "SMs of the GPU (132)", 1, 1e6},

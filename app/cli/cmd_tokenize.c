@@ -84,7 +84,7 @@ static int print_text(const brim_engine *engine, const int32_t *ids, size_t n)
 }
 
 /* Ids written in text, separated by blanks, commas or brackets; reports what is no id. */
-static int32_t *parse_ids(const char *text, int64_t n_vocab, size_t *n)
+static int32_t *parse_ids(const char *text, size_t len, int64_t n_vocab, size_t *n)
 {
     static const char gaps[] = " \t\r\n,[]";
     int32_t *ids = malloc((strlen(text) / 2 + 1) * sizeof(*ids));
@@ -93,18 +93,24 @@ static int32_t *parse_ids(const char *text, int64_t n_vocab, size_t *n)
         return NULL;
     }
     *n = 0;
+    if (strlen(text) != len) {
+        cli_error("the list of ids holds a NUL byte");
+        free(ids);
+        return NULL;
+    }
     for (const char *c = text + strspn(text, gaps); *c; c += strspn(c, gaps)) {
         char word[24];
-        size_t len = strcspn(c, gaps);
+        size_t width = strcspn(c, gaps);
         int64_t id = -1;
-        snprintf(word, sizeof(word), "%.*s", (int)(len < sizeof(word) ? len : sizeof(word) - 1), c);
-        if (len >= sizeof(word) || !args_int(word, 0, n_vocab - 1, &id)) {
+        snprintf(word, sizeof(word), "%.*s", (int)(width < sizeof(word) ? width : sizeof(word) - 1),
+                 c);
+        if (width >= sizeof(word) || !args_int(word, 0, n_vocab - 1, &id)) {
             cli_error("'%s' is no token id from 0 to %lld", word, (long long)n_vocab - 1);
             free(ids);
             return NULL;
         }
         ids[(*n)++] = (int32_t)id;
-        c += len;
+        c += width;
     }
     return ids;
 }
@@ -117,7 +123,7 @@ static int tokenize(const brim_engine *engine, const char *text, size_t len)
     brim_error err = {0};
     if (args.decode && brim_tokenize(engine, "", 0, false, NULL, 0, &n, &err) != BRIM_OK)
         return cli_fail(&err);
-    int32_t *ids = args.decode ? parse_ids(text, info.n_vocab, &n)
+    int32_t *ids = args.decode ? parse_ids(text, len, info.n_vocab, &n)
                                : cli_tokenize(engine, text, len, args.special, &n);
     if (!ids) return CLI_FAILED;
     int exit_code = CLI_OK;

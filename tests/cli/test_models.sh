@@ -30,6 +30,9 @@ expect_json
 printf 'line\n' >"$work/text"
 input=$work/text run tokenize "$model" --count --file -
 [ "$out" -ge 1 ] || complain "no count"
+printf '1 2\0 3' >"$work/ids"
+run tokenize "$model" --decode --file "$work/ids"
+expect_error 1 "the list of ids holds a NUL byte"
 run tokenize "$model" --decode 99999999
 [ "$code" = 1 ] && grep -q "'99999999' is no token id" <<<"$err" || complain "an id beyond the vocabulary is accepted"
 

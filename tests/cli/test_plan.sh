@@ -48,6 +48,8 @@ expect "kda, packed" '{"route":"m128","grid":64,"cluster":1,"owners":1,"helpers"
     "$(kda --tokens 4096 --heads 8 --packed 8)"
 expect "exit code of a forced route" 0 "$(code plan kda --tokens 1 --heads 1 --route c4-m128)"
 expect "exit code of an unknown route" 1 "$(code plan kda --tokens 1 --heads 1 --route m7)"
+expect "exit code of more tokens than can be counted" 2 \
+    "$(code plan kda --batch 1000000000 --tokens 1000000000000 --heads 1)"
 expect "exit code without heads" 2 "$(code plan kda --tokens 1)"
 expect "exit code of processors without the policy" 2 \
     "$(code plan split-k --rows 1 --inner 128 --outputs 1 --processors 132)"
