@@ -65,6 +65,26 @@ static brim_status expect(const struct brim_checkpoint *checkpoint, const char *
     return BRIM_OK;
 }
 
+/* Layers that the configuration does not name would be left out without a word. */
+static void warn_of_layers(const struct brim_checkpoint *checkpoint)
+{
+    const struct brim_tensor_table *table = brim_checkpoint_table(checkpoint);
+    const char *prefix = checkpoint->is_gguf ? "blk." : "model.layers.";
+    size_t n = strlen(prefix);
+    for (size_t i = 0; i < table->n; i++) {
+        const char *name = table->items[i].name;
+        if (strncmp(name, prefix, n) != 0) continue;
+        int64_t layer = 0;
+        for (const char *c = name + n; *c >= '0' && *c <= '9' && layer < INT32_MAX; c++)
+            layer = 10 * layer + (*c - '0');
+        if (layer < checkpoint->config.n_layer) continue;
+        brim_checkpoint_warn(checkpoint,
+                             "%s: tensor %s is not used: the configuration has %" PRId64 " layers",
+                             checkpoint->path, name, checkpoint->config.n_layer);
+        return;
+    }
+}
+
 brim_status brim_checkpoint_check_tensors(const struct brim_checkpoint *checkpoint, brim_error *err)
 {
     static const char *const always[] = {
@@ -102,6 +122,7 @@ brim_status brim_checkpoint_check_tensors(const struct brim_checkpoint *checkpoi
                  " tensors are missing: %s%s; the download may be incomplete",
                  checkpoint->path, missing.n, missing.n_expected, missing.names,
                  missing.n > 4 ? ", ..." : "");
+    warn_of_layers(checkpoint);
     return BRIM_OK;
 }
 

@@ -502,6 +502,35 @@ static void gguf_on_disk(void **state)
     remove_dir(dir);
 }
 
+/* A file that holds more layers than its configuration names is of another model, or damaged. */
+static void layers_beyond_the_configuration(void **state)
+{
+    (void)state;
+    static const char key[] = "llama.block_count";
+    char dir[256], path[600];
+    make_dir(dir);
+    snprintf(path, sizeof path, "%s/m.gguf", dir);
+    struct gguf_writer w = {0};
+    gguf_tiny(&w, "llama", 3);
+    size_t n, at = 0;
+    uint8_t *file = gguf_finish(&w, &n);
+    while (memcmp(file + at, key, sizeof key - 1) != 0) assert_true(++at < n - sizeof key);
+    uint8_t *count = file + at + sizeof key - 1 + 4; /* after the type */
+    assert_int_equal(*count, 2);
+    for (uint8_t n_layer = 2; n_layer > 0; n_layer--) {
+        *count = n_layer;
+        write_file(path, file, n);
+        struct brim_checkpoint *checkpoint = open_ok(path);
+        if (n_layer == 2)
+            assert_string_equal(warnings, "");
+        else
+            assert_non_null(strstr(warnings, "blk.1."));
+        brim_checkpoint_close(&checkpoint);
+    }
+    free(file);
+    remove_dir(dir);
+}
+
 static void allocation_failures(void **state)
 {
     (void)state;
@@ -558,6 +587,7 @@ int main(void)
         cmocka_unit_test(paths),
         cmocka_unit_test(texts),
         cmocka_unit_test(gguf_on_disk),
+        cmocka_unit_test(layers_beyond_the_configuration),
         cmocka_unit_test(allocation_failures),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
