@@ -1,26 +1,72 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# gpu_check.sh [DIR]: run the GPU programs of DIR (default build/release/tests) on this machine's GPU.
-# They need the driver alone, so DIR may be a copy. KDA is checked on every route; `sanitize` as a second
-# argument adds compute-sanitizer's memcheck and synccheck on the short form.
+# gpu_check.sh [--programs DIR] PART...: check and measure on this machine's GPU.
+#   w4 kda              every form of an operator against its fp64 reference
+#   sanitize            compute-sanitizer's memcheck and synccheck over short forms of both
+#   bench-w4 bench-kda  times, as CSV; nothing is timed that failed its check
+# The programs (default build/release/tests) need the driver alone, so DIR may be a copy from a machine
+# without a GPU. Files go to $OUT (default out/), named by part; each names driver, date and clocks.
+# Ends with "N passed, N failed, N skipped", one for each program run.
 set -uo pipefail
-dir=${1:-"$(dirname "$0")/../build/release/tests"}
-failed=0
-run() {
+programs=$(dirname "$0")/../build/release/tests
+if [ "${1:-}" = --programs ]; then
+    programs=$2
+    shift 2
+fi
+[ $# -gt 0 ] || set -- w4 kda
+out=${OUT:-out}
+mkdir -p "$out"
+passed=0 failed=0 skipped=0
+
+# step LOG COMMAND...: run, keep all output in $out/LOG, show its end.
+step() {
+    local log=$out/$1
+    shift
     echo "== $*"
-    "$@" || { echo "error: $* failed"; failed=1; }
+    if "$@" >"$log" 2>&1; then passed=$((passed + 1)); else
+        echo "failed: $*"
+        failed=$((failed + 1))
+    fi
+    tail -3 "$log"
 }
+# bench FILE COMMAND...: the command's own CSV on standard output, under a line that says where.
+bench() {
+    local file=$out/$1
+    shift
+    echo "== $*"
+    nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader |
+        sed "s/^/# /; s/\$/; clocks not locked; $(date -u +%F)/" >"$file"
+    if "$@" >>"$file"; then passed=$((passed + 1)); else
+        echo "failed: $*"
+        failed=$((failed + 1))
+    fi
+}
+
 if ! nvidia-smi -L >/dev/null 2>&1; then
-    echo "skipped: no NVIDIA GPU"
+    echo "skipped: no NVIDIA GPU on this machine"
+    echo "0 passed, 0 failed, $# skipped"
     exit 77
 fi
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-for route in m128 c4-m128; do
-    run "$dir/gpu_check_kda" "$route"
-    if [ "${2:-}" = sanitize ]; then
+for part in "$@"; do
+    case $part in
+    w4) step w4.log "$programs/gpu_check_w4" ;;
+    kda) for route in m128 c4-m128; do step "kda-$route.log" "$programs/gpu_check_kda" "$route"; done ;;
+    sanitize)
         for tool in memcheck synccheck; do
-            run compute-sanitizer --tool "$tool" --error-exitcode 1 "$dir/gpu_check_kda" "$route" short
+            check=(compute-sanitizer --tool "$tool" --error-exitcode 1)
+            step "$tool-w4.log" "${check[@]}" "$programs/gpu_check_w4" short
+            for route in m128 c4-m128; do
+                step "$tool-kda-$route.log" "${check[@]}" "$programs/gpu_check_kda" "$route" short
+            done
         done
-    fi
+        ;;
+    bench-w4) bench w4.csv "$programs/gpu_check_w4" bench ;;
+    bench-kda) bench kda.csv "$programs/gpu_bench_kda" m128,c4-m128 full ;;
+    *)
+        echo "error: no part is called '$part'; see the head of $0"
+        exit 2
+        ;;
+    esac
 done
-exit $failed
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

@@ -6,7 +6,7 @@ struct brim_w4_cluster_plan brim_w4_cluster_plan_make(int64_t n_row, int64_t n_i
 {
     /* Tile shapes the kernel is built for. Two slabs share the activations once those outweigh the
      * weights of one. `fill`: tenths of a CTA per multiprocessor up to which splitting further paid
-     * in the cold sweep of one H200 (bench/results/h200/w4_cluster.csv); wider tiles move more
+     * in the cold sweep of one H200 (bench/results/h200/w4.csv); wider tiles move more
      * activations per CTA, so they stop early. */
     static const struct {
         int n_token, n_slab, fill;

@@ -370,6 +370,11 @@ int main(int argc, char **argv)
         else
             route = argv[i];
     }
+    int n_device;
+    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
+        printf("skipped: no CUDA device\n");
+        return 77;
+    }
     if (brim_pool_create(&pool, 0, NULL) != BRIM_OK) return 2;
     struct kda_spec first = plain(32, 1, KDA_TYPICAL);
     first.with_initial = 0;

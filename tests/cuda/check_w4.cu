@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * W4A16 kernels on the GPU: every form against an fp64 product, then (--bench) their times.
+ * W4A16 kernels on the GPU: every form against an fp64 product, or their times as CSV.
  * Outputs and workspace are poisoned, guard words follow each output row. Ends with the line
  * "N passed, N failed, N skipped"; without a device all is skipped, with the reason.
- *   check_w4 [--quick] [--bench FILE.csv] */
+ *   gpu_check_w4 [short | bench] */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -355,14 +355,9 @@ static __global__ void tiny_kernel(tiny_params p)
     if (threadIdx.x == 0) *p.p = 1;
 }
 
-static void bench(const char *path, int n_sm, bool quick)
+static void bench(int n_sm)
 {
-    FILE *csv = fopen(path, "w");
-    if (!csv) {
-        printf("cannot write %s\n", path);
-        exit(1);
-    }
-    fprintf(csv, "projection,rows,in,out,form,split,us\n");
+    printf("projection,rows,in,out,form,split,us\n");
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));
     device_array<uint8_t> flush(256u << 20);
@@ -374,8 +369,7 @@ static void bench(const char *path, int n_sm, bool quick)
     double clock_us = time_cold(stream, flush.ptr, flush.n, 30, [&] {
         if (BRIM_LAUNCH(tiny_kernel, one, stream, tp, &err) != BRIM_OK) exit(1);
     });
-    fprintf(csv, "clock,0,0,0,tiny,1,%.2f\n", clock_us);
-    printf("clock %.2f us\n", clock_us);
+    printf("clock,0,0,0,tiny,1,%.2f\n", clock_us);
     static const struct {
         const char *name;
         int64_t in, out;
@@ -385,16 +379,13 @@ static void bench(const char *path, int n_sm, bool quick)
     static const int64_t rows_all[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048};
     for (auto &s : shapes) {
         for (int64_t rows : rows_all) {
-            if (quick && rows > 256) continue;
             problem p(rows, s.in, s.out, 128, BRIM_DTYPE_BF16, SPECIAL_NONE);
             brim_w4_stream_plan sp = brim_w4_stream_plan_make(rows, s.in, s.out, n_sm);
             device_array<uint8_t> ws(brim_cuda_w4_stream_workspace_bytes(&sp));
             ws.fill(0);
             auto row = [&](const char *form, int64_t split, double us) {
-                fprintf(csv, "%s,%lld,%lld,%lld,%s,%lld,%.2f\n", s.name, (long long)rows,
-                        (long long)s.in, (long long)s.out, form, (long long)split, us);
-                printf("%-7s rows %5lld %-10s split %2lld %9.2f us\n", s.name, (long long)rows,
-                       form, (long long)split, us);
+                printf("%s,%lld,%lld,%lld,%s,%lld,%.2f\n", s.name, (long long)rows, (long long)s.in,
+                       (long long)s.out, form, (long long)split, us);
             };
             int n_sample = rows >= 512 ? 10 : 20;
             if (rows > 64)
@@ -407,7 +398,7 @@ static void bench(const char *path, int n_sm, bool quick)
                     bool chosen = split == cp.split;
                     brim_w4_cluster_plan pinned = cp;
                     pinned.split = split;
-                    row(chosen ? "cluster *" : "cluster", split,
+                    row(chosen ? "cluster chosen" : "cluster", split,
                         time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
                             brim_cuda_w4_cluster(&p.args, &p.packed, &pinned, 0, stream, &err);
                         }));
@@ -436,22 +427,25 @@ static void bench(const char *path, int n_sm, bool quick)
             fflush(stdout);
         }
     }
-    fclose(csv);
 }
 
 int main(int argc, char **argv)
 {
-    bool quick = false;
-    const char *bench_path = nullptr;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick")) quick = true;
-        if (!strcmp(argv[i], "--bench") && i + 1 < argc) bench_path = argv[++i];
-    }
+    bool brief = argc > 1 && !strcmp(argv[1], "short"); /* for the sanitizers */
+    bool timed = argc > 1 && !strcmp(argv[1], "bench");
     struct brim_cuda_device device;
     brim_error err = {};
     if (brim_cuda_device_get(0, &device, &err) != BRIM_OK) {
         printf("skipped: %s\n0 passed, 0 failed, 1 skipped\n", err.text);
-        return 0;
+        return 77;
+    }
+    if (brief) {
+        for (int64_t r : {1, 17, 70}) {
+            problem p(r, 320, 200, 64, BRIM_DTYPE_BF16, SPECIAL_NONE);
+            check_problem(p, device.n_sm);
+        }
+        printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
+        return n_failed != 0;
     }
     static const int64_t rows[] = {1, 2, 3, 8, 9, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 161};
     for (int64_t r : rows) {
@@ -483,8 +477,7 @@ int main(int argc, char **argv)
         }
     problem filled(128, 256, 2560, 128, BRIM_DTYPE_BF16, SPECIAL_NONE);
     check_problem(filled, device.n_sm);
-    if (bench_path && n_failed == 0) bench(bench_path, device.n_sm, quick);
-    if (bench_path && n_failed) printf("not timed: a check failed\n");
-    printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
+    if (timed && n_failed == 0) bench(device.n_sm);
+    fprintf(timed ? stderr : stdout, "%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
     return n_failed != 0;
 }
