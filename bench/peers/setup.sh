@@ -10,6 +10,7 @@ set -euo pipefail
 
 LLAMA_CPP_PYTHON=0.3.36
 MLX=0.32.4
+MLX_LM=0.32.2
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 venv=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/brim/peers-venv}
@@ -29,7 +30,7 @@ if ! "$venv/bin/python" -c "import llama_cpp; assert llama_cpp.__version__ == '$
 fi
 
 # mlx's Linux wheel takes its CPU backend from mlx-cpu. A failure leaves the other peer usable.
-if ! $pip install --quiet "mlx[cpu]==$MLX"; then
+if ! $pip install --quiet "mlx[cpu]==$MLX" "mlx-lm==$MLX_LM"; then
     echo "mlx $MLX could not be installed here; its rows will be missing" >&2
 fi
 

@@ -50,10 +50,9 @@ def first_line(command):
 def versions():
     return {
         "processor": processor(),
-        "kernel": platform.release(),
         "python": platform.python_version(),
         "compiler": first_line(["cc", "--version"]),
-        "packages": {p: version(p) for p in ("llama-cpp-python", "mlx", "mlx-cpu", "numpy")},
+        "packages": {p: version(p) for p in ("llama-cpp-python", "mlx", "mlx-cpu", "mlx-lm", "numpy")},
         "llama_system_info": system_info(),
     }
 
