@@ -182,9 +182,14 @@ lane_old-cpu() { step "old processors under qemu" tools/check_old_cpu.sh; }
 
 # Device code is built by the release preset where nvcc is; its tests need a GPU.
 lane_cuda() {
-    if ! has_command nvcc && [ ! -x /usr/local/cuda/bin/nvcc ]; then
+    local nvcc
+    nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+    if [ -z "$nvcc" ]; then
         skip "no nvcc: the CUDA kernels are not built"
-    elif [ ! -e /dev/nvidia0 ]; then
+        return
+    fi
+    step "registers and spills of every kernel" tools/check_spills.py --nvcc "$nvcc"
+    if [ ! -e /dev/nvidia0 ]; then
         skip "no NVIDIA GPU: the CUDA kernels are built, not run"
     else
         build release && tests release -L cuda
