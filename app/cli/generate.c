@@ -96,6 +96,12 @@ bool gen_check(void)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+static bool not_interrupted(void *ctx)
+{
+    (void)ctx;
+    return !cli_interrupted();
+}
+
 brim_session *gen_open_session(brim_engine *engine)
 {
     brim_session_options options;
@@ -103,6 +109,7 @@ brim_session *gen_open_session(brim_engine *engine)
     if (reply_args.n_context) options.n_context = reply_args.n_context;
     if (reply_args.prefill_chunk) options.prefill_chunk = reply_args.prefill_chunk;
     options.kv_f32 = reply_args.kv && !strcmp(reply_args.kv, "f32");
+    options.keep_going = not_interrupted;
     brim_session *session = NULL;
     brim_error err = {0};
     if (brim_session_open(&session, engine, &options, &err) != BRIM_OK) cli_fail(&err);
@@ -209,6 +216,7 @@ int gen_reply(brim_session *session, brim_sampler *sampler, const int32_t *ids, 
         cli_error("%s (see --ctx)", err.text);
         return CLI_FAILED;
     }
+    if (status == BRIM_E_CANCELLED) return CLI_OK; /* Ctrl-C: no reply, as below */
     if (status != BRIM_OK) return cli_fail(&err);
     figures->prompt_ns = cli_now_ns() - start;
     figures->n_prompt = (int64_t)n - figures->n_reused;

@@ -112,11 +112,18 @@ BRIM_API BRIM_MUST_USE brim_status brim_chat_tokenize(const brim_engine *engine,
 
 /* ---- session --------------------------------------------------------------------------------- */
 
+/* Return false to stop. */
+typedef bool brim_continue_fn(void *ctx);
+
 typedef struct brim_session_options {
     int64_t n_context;     /* 0: the model's, at most 4096 unless asked for more */
     int64_t prefill_chunk; /* rows evaluated at once; 0: 512. Any size gives the same text within
                               the bound of docs/numerics.md */
     bool kv_f32;           /* keep keys and values in f32 instead of f16 */
+    /* Asked between the chunks of an evaluation, on the calling thread; false ends it with
+     * BRIM_E_CANCELLED: the timeline then holds the chunks done so far. NULL: never asked. */
+    brim_continue_fn *keep_going;
+    void *keep_going_ctx;
 } brim_session_options;
 BRIM_API void brim_session_options_default(brim_session_options *options);
 

@@ -40,6 +40,8 @@ struct brim_session {
     int64_t n_token;
     const float *logits;          /* after the last token, borrowed from the backend; or NULL */
     struct brim_rows *all_logits; /* for eval_all, made on its first call */
+    brim_continue_fn *keep_going; /* may be NULL */
+    void *keep_going_ctx;
 };
 
 /* Is `id` a row of the vocabulary? */

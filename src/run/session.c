@@ -43,6 +43,8 @@ brim_status brim_session_open(brim_session **out, brim_engine *engine,
     brim_session *session = brim_calloc(1, sizeof *session);
     BRIM_REQUIRE(err, session, BRIM_E_NO_MEMORY, "session: out of memory");
     session->engine = engine;
+    session->keep_going = options->keep_going;
+    session->keep_going_ctx = options->keep_going_ctx;
     session->tokens = brim_alloc((size_t)n_context * sizeof *session->tokens);
     brim_status status =
         session->tokens ? BRIM_OK
@@ -112,6 +114,16 @@ static brim_status check_room(const brim_session *session, int64_t n_total, brim
     return BRIM_OK;
 }
 
+/* Between the chunks of an evaluation of n tokens, of which `done` are done. */
+static brim_status check_cancelled(const brim_session *session, int64_t done, int64_t n,
+                                   brim_error *err)
+{
+    if (!session->keep_going || session->keep_going(session->keep_going_ctx)) return BRIM_OK;
+    return brim_fail(err, BRIM_E_CANCELLED,
+                     "evaluation stopped by the caller after %" PRId64 " of %" PRId64 " tokens",
+                     done, n);
+}
+
 /* Evaluate the next rows of the timeline; the session's lock is held. */
 static brim_status forward(brim_session *session, const int32_t *tokens, int64_t n,
                            enum brim_want want, brim_error *err)
@@ -130,6 +142,7 @@ static brim_status eval_chunks(brim_session *session, const int32_t *tokens, int
     const struct brim_state *state = &session->state;
     for (int64_t done = 0; done < n;) {
         int64_t n_row = n - done < state->n_row_max ? n - done : state->n_row_max;
+        if (done > 0) BRIM_TRY(check_cancelled(session, done, n, err));
         BRIM_TRY(forward(session, tokens + done, n_row,
                          done + n_row == n ? BRIM_WANT_LAST : BRIM_WANT_NOTHING, err));
         done += n_row;
@@ -183,6 +196,7 @@ static brim_status eval_all_locked(brim_session *session, const int32_t *tokens,
         BRIM_TRY(backend->ops->rows_create(backend, &session->all_logits, HEAD_ROWS, n_vocab, err));
     for (int64_t done = 0; done < n;) {
         int64_t n_row = n - done < state->n_row_max ? n - done : state->n_row_max;
+        if (done > 0) BRIM_TRY(check_cancelled(session, done, n, err));
         BRIM_TRY(forward(session, tokens + done, n_row, BRIM_WANT_ROWS, err));
         for (int64_t first = 0; first < n_row; first += HEAD_ROWS) {
             int64_t n_head = n_row - first < HEAD_ROWS ? n_row - first : HEAD_ROWS;

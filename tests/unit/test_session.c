@@ -224,6 +224,42 @@ static void decode_allocates_nothing(void **state)
     brim_session_close(&session);
 }
 
+/* Lets `ctx` more chunks follow. */
+static bool countdown(void *ctx)
+{
+    return (*(int *)ctx)-- > 0;
+}
+
+static void stopped_between_chunks(void **state)
+{
+    (void)state;
+    int32_t ids[50];
+    for (int i = 0; i < 50; i++) ids[i] = (i * 37 + 11) % N_VOCAB;
+    int more = 1;
+    brim_session_options options;
+    brim_session_options_default(&options);
+    options.prefill_chunk = 16;
+    options.keep_going = countdown;
+    options.keep_going_ctx = &more;
+    brim_session *session;
+    MUST(brim_session_open(&session, engine, &options, &err));
+    MUST_FAIL(brim_session_sync(session, ids, 50, NULL, &err), BRIM_E_CANCELLED, "32 of 50");
+    assert_int_equal(brim_session_length(session), 32); /* two chunks */
+    assert_null(brim_session_logits(session));
+    more = 100;
+    int64_t n_reused;
+    MUST(brim_session_sync(session, ids, 50, &n_reused, &err));
+    assert_int_equal(n_reused, 32);
+    /* one chunk is never interrupted: a decode step always completes */
+    more = 0;
+    MUST(brim_session_eval(session, ids, 16, &err));
+    float *rows = malloc(20 * N_VOCAB * sizeof *rows);
+    MUST_FAIL(brim_session_eval_all(session, ids, 20, rows, &err), BRIM_E_CANCELLED, "16 of 20");
+    assert_int_equal(brim_session_length(session), 50 + 16 + 16);
+    free(rows);
+    brim_session_close(&session);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +269,7 @@ int main(void)
         cmocka_unit_test(rewound_equals_fresh),
         cmocka_unit_test(pieces_agree),
         cmocka_unit_test(decode_allocates_nothing),
+        cmocka_unit_test(stopped_between_chunks),
     };
     return cmocka_run_group_tests_name("session", tests, open_engine, close_engine);
 }
