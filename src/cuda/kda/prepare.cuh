@@ -352,39 +352,39 @@ template <class L>
 BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_tile, uint32_t packet)
 {
     int warp = s.tid >> 5, lane = s.tid & 31;
+    int row0 = warp == 0 ? 0 : KDA_SUB, col0 = warp == 1 ? KDA_SUB : 0;
+    float kk[2][4] = {}, qk[2][4] = {};
     if (warp == 3) {
         kda_sts_v4_zero(packet + KDA_PACKET_MQK + kda_panel_at(lane >> 1, 2 + (lane & 1)));
-        if (L::lean) named_barrier_sync(s.bar, 128);
-        return;
-    }
-    int row0 = warp == 0 ? 0 : KDA_SUB, col0 = warp == 1 ? KDA_SUB : 0;
-    /* block (0,0) finds its query rows in the packet, the others in the q tile */
-    uint32_t q_base = warp == 0 ? packet + KDA_PACKET_QD : s.work + L::q;
-    uint32_t q_pitch = warp == 0 ? 128 : 256, q_half = warp == 0 ? KDA_PANEL : 128;
-    uint32_t columns = s.work + (warp == 2 ? L::q : L::g);
-    int a_row = row0 + (lane & 15), a_piece = lane >> 4;
-    int b_row = col0 + (lane & 7) + ((lane >> 4) << 3), b_piece = (lane >> 3) & 1;
-    float kk[2][4] = {}, qk[2][4] = {};
-    uint32_t ka[2][4], qa[2][4],
-        b[2][4]; /* the next step's fragments arrive during this one's products */
-    auto fetch = [&](int i) {
-        int piece = 2 * i + a_piece;
-        ldmatrix_x4(ka[i & 1], k_tile + kda_tile_at(a_row, piece));
-        ldmatrix_x4(b[i & 1], columns + kda_tile_at(b_row, 2 * i + b_piece));
-        ldmatrix_x4(qa[i & 1], q_base + a_row * q_pitch + (piece >> 3) * q_half +
-                                   (((piece & 7) ^ (a_row & 7)) << 4));
-    };
-    fetch(0);
+    } else {
+        /* block (0,0) finds its query rows in the packet, the others in the q tile */
+        uint32_t q_base = warp == 0 ? packet + KDA_PACKET_QD : s.work + L::q;
+        uint32_t q_pitch = warp == 0 ? 128 : 256, q_half = warp == 0 ? KDA_PANEL : 128;
+        uint32_t columns = s.work + (warp == 2 ? L::q : L::g);
+        int a_row = row0 + (lane & 15), a_piece = lane >> 4;
+        int b_row = col0 + (lane & 7) + ((lane >> 4) << 3), b_piece = (lane >> 3) & 1;
+        uint32_t ka[2][4], qa[2][4],
+            b[2][4]; /* the next step's fragments arrive during this one's products */
+        auto fetch = [&](int i) {
+            int piece = 2 * i + a_piece;
+            ldmatrix_x4(ka[i & 1], k_tile + kda_tile_at(a_row, piece));
+            ldmatrix_x4(b[i & 1], columns + kda_tile_at(b_row, 2 * i + b_piece));
+            ldmatrix_x4(qa[i & 1], q_base + a_row * q_pitch + (piece >> 3) * q_half +
+                                       (((piece & 7) ^ (a_row & 7)) << 4));
+        };
+        fetch(0);
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        if (i < 7) fetch(i + 1);
+        for (int i = 0; i < 8; i++) {
+            if (i < 7) fetch(i + 1);
 #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            mma_bf16_16816(kk[n], ka[i & 1], b[i & 1][2 * n], b[i & 1][2 * n + 1]);
-            mma_bf16_16816(qk[n], qa[i & 1], b[i & 1][2 * n], b[i & 1][2 * n + 1]);
+            for (int n = 0; n < 2; n++) {
+                mma_bf16_16816(kk[n], ka[i & 1], b[i & 1][2 * n], b[i & 1][2 * n + 1]);
+                mma_bf16_16816(qk[n], qa[i & 1], b[i & 1][2 * n], b[i & 1][2 * n + 1]);
+            }
         }
     }
-    if (L::lean) named_barrier_sync(s.bar, 128);            /* L overwrites the q tile */
+    if (L::lean) named_barrier_sync(s.bar, 128); /* L overwrites the q tile */
+    if (warp == 3) return;
     float back = warp == 2 ? 1.0f : kda_exp2((float)p.mid); /* a power of two: exact */
 #pragma unroll
     for (int h = 0; h < 2; h++) {
