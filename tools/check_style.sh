@@ -17,7 +17,7 @@ list() {
     if git rev-parse --git-dir >/dev/null 2>&1; then
         git ls-files --cached --others --exclude-standard -- "$@" | while read -r file; do [ -f "$file" ] && echo "$file"; done
     else
-        for pattern in "$@"; do find . -name "${pattern##*/}" -not -path './build/*' | sed 's,^\./,,'; done
+        for pattern in "$@"; do find . -type f -path "./$pattern" -not -path './build/*' | sed 's,^\./,,'; done
     fi | grep -v '^tests/fuzz/corpus/' | sort -u
 }
 mapfile -t code < <(list '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
