@@ -197,7 +197,7 @@ lane_cuda() {
 }
 
 test_packages="$build_packages libcmocka-dev python3 python3-pip clang clang-format clang-tidy libclang-rt-dev
-gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user shellcheck"
+gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user shellcheck spin"
 if [ $quick = 1 ]; then test_packages="$build_packages libcmocka-dev python3 clang-format shellcheck"; fi
 # shellcheck disable=SC2086 # a list of words
 ensure_packages $test_packages

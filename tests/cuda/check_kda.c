@@ -372,7 +372,7 @@ int main(int argc, char **argv)
     }
     int n_device;
     if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
-        printf("skipped: no CUDA device\n");
+        printf("SKIP: no CUDA device\n");
         return 77;
     }
     if (brim_pool_create(&pool, 0, NULL) != BRIM_OK) return 2;

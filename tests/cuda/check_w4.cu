@@ -436,7 +436,7 @@ int main(int argc, char **argv)
     struct brim_cuda_device device;
     brim_error err = {};
     if (brim_cuda_device_get(0, &device, &err) != BRIM_OK) {
-        printf("skipped: %s\n0 passed, 0 failed, 1 skipped\n", err.text);
+        printf("SKIP: %s\n0 passed, 0 failed, 1 skipped\n", err.text);
         return 77;
     }
     if (brief) {

@@ -4,7 +4,7 @@
 # must be caught.
 set -euo pipefail
 model="$(cd "$(dirname "$0")" && pwd)/mailbox.pml"
-command -v spin >/dev/null || { echo "skipped: spin not found"; exit 77; }
+command -v spin >/dev/null || { echo "SKIP: spin is not installed"; exit 77; }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
