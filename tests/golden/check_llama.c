@@ -22,8 +22,10 @@ struct bound {
     double near_tie;      /* largest gap between the two logits, in either program */
 };
 /* Without rounding only the order of sums and the f16 cache differ: logits by a few thousandths.
- * With 8-bit activations single logits move by tenths. */
-static const struct bound exact = {0.05, 0.05, 0.02}, one_rounded = {0.5, 1.0, 0.6},
+ * With 8-bit activations single logits move by tenths. Beside llama.cpp's rounded run the f32
+ * mode may be better by what rounding costs llama.cpp (0.56) and the unrounded pair's bound (0.05).
+ */
+static const struct bound exact = {0.05, 0.05, 0.02}, one_rounded = {0.5, 0.61, 0.6},
                           both_rounded = {0.5, 0.5, 0.6};
 
 static int n_passed, n_failed;
