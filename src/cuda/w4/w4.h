@@ -16,6 +16,23 @@
 extern "C" {
 #endif
 
+/* What leaves a kernel: the type and the meaning of y. `out_bias` is added first. */
+enum brim_w4_epilogue {
+    BRIM_W4_STORE_BF16 = 0, /* y bf16 [n_row][n_out] */
+    BRIM_W4_STORE_F32 = 1,  /* y f32: logits */
+    BRIM_W4_ADD_F32 = 2,    /* y f32 += sum: the residual stream */
+    /* y bf16 [n_row][n_out / 2] = silu(gate) * up of the f32 sums. Rows of W come in blocks of 16:
+     * row 16 b + r, r < 8, is gate output 8 b + r, row 16 b + 8 + r the up output of the same
+     * index (brim_w4_pair_row), so that one thread of a wgmma or mma fragment holds both. */
+    BRIM_W4_SWIGLU = 3
+};
+
+/* Where row `row` of gate (up = 0) or up (up = 1) lies in a matrix for BRIM_W4_SWIGLU. */
+static inline int64_t brim_w4_pair_row(int64_t row, int up)
+{
+    return row / 8 * 16 + up * 8 + row % 8;
+}
+
 struct brim_cuda_w4 {
     int64_t n_row, n_in, n_out;
     int group;
@@ -24,8 +41,10 @@ struct brim_cuda_w4 {
     int64_t x_stride;
     const void *codes;           /* device, u32 [n_out][n_in / 8], 16-byte aligned */
     const void *scales, *biases; /* device, [n_out][n_in / group] */
-    void *y;                     /* device, bf16 [n_row][y_stride] */
+    void *y;                     /* device, [n_row][y_stride], see brim_w4_epilogue */
     int64_t y_stride;
+    enum brim_w4_epilogue epilogue; /* zero: y is bf16 */
+    const float *out_bias;          /* device, f32 [n_out] in the order of W's rows, or NULL */
 };
 
 enum brim_w4_planes { BRIM_W4_PLANES_BF16 = 0, BRIM_W4_PLANES_F32 = 1 };
