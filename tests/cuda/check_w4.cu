@@ -269,7 +269,7 @@ static void check_problem(problem &p, int n_sm)
     size_t ws_bytes = brim_cuda_w4_stream_workspace_bytes(&sp);
     device_array<uint8_t> ws(ws_bytes);
     ws.fill(0xFF);
-    CHECK(cudaMemset(ws.ptr, 0, (size_t)(sp.n_tile_out * sp.n_tile_token) * 4));
+    CHECK(cudaMemset(ws.ptr, 0, BRIM_W4_STREAM_COUNTER_BYTES));
     std::vector<uint16_t> first;
     for (int repeat = 0; repeat < 3; repeat++) {
         run_form(p, "stream", 2.4e-3, [&](brim_error *e) {

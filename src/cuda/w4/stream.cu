@@ -7,9 +7,10 @@
  * registers, DEPTH units ahead (8 registers each), dequantized to bf16 exactly as f32 fma + one
  * rounding. Activations: cp.async into a ring of STAGES panels, 128-byte swizzle, masked with zeros
  * beyond n_row and n_in; shared by the warpgroups. Join: a tile cut between CTAs leaves f32 partial
- * sums in the workspace; the CTA that arrives last (one counter a tile) adds them in order of
- * position along the reduction, so the sum does not depend on who was last. It also sets the
- * counter back to zero. Shared memory: STAGES * n_tok * 256 bytes. */
+ * sums in the workspace; the CTA that arrives last (one counter a cut tile, that of the first CTA
+ * to work on it) adds them in order of position along the reduction, so the sum does not depend on
+ * who was last. It also sets the counter back to zero. Shared memory: STAGES * n_tok * 256 bytes.
+ */
 #include "cuda/launch.h"
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/w4/unpack.cuh"
@@ -30,7 +31,7 @@ struct stream_params {
     int n_unit, n_tile_token, n_total; /* units of a tile; of everything */
     int n_cta;
     float *partials;    /* [n_cta][2][n_wg * 64 * n_tok] */
-    uint32_t *counters; /* [tiles] */
+    uint32_t *counters; /* [n_cta]: a CTA is the first of at most one cut tile */
     bool pdl;
 };
 
@@ -83,9 +84,9 @@ BRIM_DEVICE void finish_tile(const stream_params &p, float (&acc)[n_tok / 2], in
         __threadfence(); /* the partial sums before the count that announces them */
         __syncthreads();
         if (t == 0) {
-            uint32_t old = atomicAdd(&p.counters[tile], 1);
+            uint32_t old = atomicAdd(&p.counters[first_cta], 1);
             *s_last = old == (uint32_t)(last_cta - first_cta);
-            if (*s_last) p.counters[tile] = 0;
+            if (*s_last) p.counters[first_cta] = 0;
         }
         __syncthreads();
         if (!*s_last) return;
@@ -236,16 +237,11 @@ int64_t slot_floats(const brim_w4_stream_plan *plan)
     return (int64_t)plan->n_warpgroup * 64 * plan->n_token;
 }
 
-size_t counter_bytes(const brim_w4_stream_plan *plan)
-{
-    return ((size_t)(plan->n_tile_out * plan->n_tile_token) * 4 + 255) / 256 * 256;
-}
-
 } // namespace
 
 extern "C" size_t brim_cuda_w4_stream_workspace_bytes(const struct brim_w4_stream_plan *plan)
 {
-    return counter_bytes(plan) + (size_t)plan->n_cta * 2 * (size_t)slot_floats(plan) * 4;
+    return BRIM_W4_STREAM_COUNTER_BYTES + (size_t)plan->n_cta * 2 * (size_t)slot_floats(plan) * 4;
 }
 
 extern "C" brim_status brim_cuda_w4_stream(const struct brim_cuda_w4 *args,
@@ -268,13 +264,15 @@ extern "C" brim_status brim_cuda_w4_stream(const struct brim_cuda_w4 *args,
     BRIM_REQUIRE(err, n_total + 1024 <= INT32_MAX && w->n_in <= INT32_MAX, BRIM_E_SHAPE,
                  "n_row %lld, n_out %lld, n_in %lld: more units than one launch takes",
                  (long long)args->n_row, (long long)w->n_out, (long long)w->n_in);
+    BRIM_REQUIRE(err, plan->n_cta <= BRIM_W4_STREAM_COUNTER_BYTES / 4, BRIM_E_ARGUMENT,
+                 "plan: %lld CTAs have no counter each", (long long)plan->n_cta);
     p.n_unit = (int)plan->n_unit;
     p.n_tile_token = (int)plan->n_tile_token;
     p.n_total = (int)n_total;
     p.n_slab = (int)w->n_slab;
     p.n_cta = (int)plan->n_cta;
     p.counters = (uint32_t *)workspace;
-    p.partials = (float *)((uint8_t *)workspace + counter_bytes(plan));
+    p.partials = (float *)((uint8_t *)workspace + BRIM_W4_STREAM_COUNTER_BYTES);
     p.pdl = pdl != 0;
     brim_launch_shape shape = {};
     shape.grid = dim3((unsigned)plan->n_cta);

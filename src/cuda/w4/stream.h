@@ -13,8 +13,12 @@
 extern "C" {
 #endif
 
-/* Device bytes of partial sums and counters. The counters (the first bytes) must be zero before the
- * first use of a block of memory; every launch leaves them zero. */
+/* A workspace begins with the counters, one a CTA, whatever the shape: products of any shape may
+ * take turns in one block of memory. They must be zero before its first use; every launch leaves
+ * them zero. */
+enum { BRIM_W4_STREAM_COUNTER_BYTES = 4096 };
+
+/* Device bytes of counters and partial sums. */
 size_t brim_cuda_w4_stream_workspace_bytes(const struct brim_w4_stream_plan *plan);
 
 /* y = x W^T. args gives x, y, n_row and the strides; the weights are `w`. Rows of x are 16-byte
