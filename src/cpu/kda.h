@@ -69,6 +69,42 @@ enum { BRIM_KDA_SCRATCH_BYTES = 320 * 1024 }; /* what the vector tiers may use o
 void brim_kda_chunk_task(const brim_kda_args *args, const struct brim_kda_task *task,
                          enum brim_kda_rounding rounding, void *scratch);
 
+/* Chunks [begin, end) of a task from *state [K][V], which receives the state after them. */
+struct brim_kda_range {
+    int64_t begin, end;
+    bool quiet;   /* write neither output rows nor checkpoints */
+    float *state; /* may be the scratch's own */
+    /* [end - begin] or NULL: log of a bound on the spectral norm of each chunk's state map (the
+     * better of the two of docs/numerics.md), and the Frobenius norm of the state before it. */
+    double *log_bound, *norm;
+};
+void brim_kda_chunk_range(const brim_kda_args *args, const struct brim_kda_task *task,
+                          enum brim_kda_rounding rounding, const struct brim_kda_range *range,
+                          void *scratch);
+
+/* ---- splitting a sequence (docs/kernels/kda_split.md) ---- */
+
+enum { BRIM_KDA_WINDOW_MAX = 16 };
+
+struct brim_kda_split {
+    int64_t n_segment; /* 1 .. chunks; segment s starts at chunk s * n_chunk / n_segment */
+    int window_max;    /* chunks a window may have, at most BRIM_KDA_WINDOW_MAX; 0: none, so
+                          everything is serial (exact) */
+};
+/* What became of the n_segment - 1 cuts. */
+struct brim_kda_split_report {
+    int64_t n_skipped; /* started from a window's state: what the window forgets is below 2^-24,
+                          or the window begins where the sequence does */
+    int64_t n_far;     /* no window was long enough */
+    int64_t n_small;   /* one was, but wrote too little beside the state before it */
+    int64_t n_window_chunk; /* chunks run twice */
+};
+/* As brim_kda_chunk_task, segment by segment. A cut that is not skipped makes the whole task
+ * serial, to the bit. report may be NULL. BRIM_E_NO_MEMORY. */
+brim_status brim_kda_split_task(const brim_kda_args *args, const struct brim_kda_task *task,
+                                enum brim_kda_rounding rounding, const struct brim_kda_split *split,
+                                struct brim_kda_split_report *report, brim_error *err);
+
 /* The fp32 form in the tiers of x86, for gates with a bound (lower_bound < 0). */
 void brim_kda_chunk_task_avx2(const brim_kda_args *args, const struct brim_kda_task *task,
                               void *scratch);

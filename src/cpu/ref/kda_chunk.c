@@ -183,9 +183,9 @@ static void solve(enum brim_kda_rounding m, bool split, struct chunk *c)
         }
 }
 
-/* The recurrence's step; writes the valid rows of the output. */
+/* The recurrence's step; writes the valid rows of the output unless `quiet`. */
 static void advance(enum brim_kda_rounding m, const struct brim_kda_task *task, int64_t t0,
-                    struct chunk *c)
+                    bool quiet, struct chunk *c)
 {
     for (int i = 0; i < D; i++)
         for (int j = 0; j < D; j++) c->sb[i][j] = narrow(m, c->s[i][j]);
@@ -200,7 +200,7 @@ static void advance(enum brim_kda_rounding m, const struct brim_kda_task *task, 
         for (int j = 0; j < D; j++) c->u[r][j] = narrow(m, c->u[r][j]);
         for (int x = 0; x <= r; x++)
             for (int j = 0; j < D; j++) o[j] += c->mqk[r][x] * c->u[x][j];
-        if (t0 + r < task->n_tok)
+        if (t0 + r < task->n_tok && !quiet)
             for (int j = 0; j < D; j++)
                 task->out[(t0 + r) * task->out_token + j] = brim_bf16_from_f32(o[j]);
     }
@@ -211,21 +211,41 @@ static void advance(enum brim_kda_rounding m, const struct brim_kda_task *task, 
     }
 }
 
-void brim_kda_chunk_task(const brim_kda_args *args, const struct brim_kda_task *task,
-                         enum brim_kda_rounding rounding, void *scratch)
+static double norm2(const float *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
+    return sqrt(sum);
+}
+
+/* Logarithm of the better bound on the spectral norm of the chunk's map; docs/numerics.md. */
+static double log_bound(const brim_kda_args *args, const struct brim_kda_task *task, int64_t t0,
+                        const struct chunk *c)
+{
+    double by_decay = 0, by_packet = 0;
+    for (int i = 0; i < D; i++) by_packet = fmax(by_packet, c->gamma[i]);
+    for (int r = 0; r < C; r++) {
+        by_packet += norm2(c->kr[r], D) * norm2(c->w[r], D);
+        if (t0 + r >= task->n_tok) continue;
+        double largest = -INFINITY, k = norm2(c->k[r], D);
+        for (int i = 0; i < D; i++)
+            largest = fmax(largest, brim_kda_log_decay(args, task, t0 + r, i));
+        by_decay += c->beta[r] >= 0 && c->beta[r] * k * k <= 2 ? largest : INFINITY;
+    }
+    return fmin(by_decay, log(by_packet));
+}
+
+void brim_kda_chunk_range(const brim_kda_args *args, const struct brim_kda_task *task,
+                          enum brim_kda_rounding rounding, const struct brim_kda_range *range,
+                          void *scratch)
 {
     struct chunk *c = scratch;
     bool bounded = args->lower_bound < 0;
     int mid = mid_exponent(args);
 
-    memset(c->s, 0, sizeof c->s);
-    if (task->n_tok == 0) { /* pass the state through bit for bit */
-        if (task->initial) brim_kda_state_load(args, task->initial, &c->s[0][0]);
-        if (task->final) brim_kda_state_store(args, &c->s[0][0], task->final);
-        return;
-    }
-    if (task->initial) brim_kda_state_load(args, task->initial, &c->s[0][0]);
-    for (int64_t t0 = 0; t0 < task->n_tok; t0 += C) {
+    memmove(c->s, range->state, sizeof c->s); /* they may be the same */
+    for (int64_t i = range->begin; i < range->end; i++) {
+        int64_t t0 = i * C;
         load_rows(args, task, t0, c);
         if (bounded) {
             decay_rows(rounding, mid, c);
@@ -235,11 +255,25 @@ void brim_kda_chunk_task(const brim_kda_args *args, const struct brim_kda_task *
         }
         invert(rounding, c);
         solve(rounding, bounded, c);
-        advance(rounding, task, t0, c);
+        if (range->log_bound) range->log_bound[i - range->begin] = log_bound(args, task, t0, c);
+        if (range->norm) range->norm[i - range->begin] = norm2(&c->s[0][0], (int64_t)D * D);
+        advance(rounding, task, t0, range->quiet, c);
         int64_t done = t0 + C;
-        if (task->checkpoints && done % 64 == 0 && done <= task->n_tok)
+        if (task->checkpoints && done % 64 == 0 && done <= task->n_tok && !range->quiet)
             brim_kda_state_store(args, &c->s[0][0],
                                  task->checkpoints + (done / 64 - 1) * task->checkpoint_step);
     }
-    if (task->final) brim_kda_state_store(args, &c->s[0][0], task->final);
+    memmove(range->state, c->s, sizeof c->s);
+}
+
+void brim_kda_chunk_task(const brim_kda_args *args, const struct brim_kda_task *task,
+                         enum brim_kda_rounding rounding, void *scratch)
+{
+    float(*state)[D] = ((struct chunk *)scratch)->s;
+
+    memset(state, 0, sizeof((struct chunk *)scratch)->s);
+    if (task->initial) brim_kda_state_load(args, task->initial, &state[0][0]);
+    struct brim_kda_range all = {.end = (task->n_tok + C - 1) / C, .state = &state[0][0]};
+    if (task->n_tok) brim_kda_chunk_range(args, task, rounding, &all, scratch);
+    if (task->final) brim_kda_state_store(args, &state[0][0], task->final);
 }

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A KDA sequence cut into segments (docs/kernels/kda_split.md): the bounds hold, what is skipped
+ * does not show, what must not be skipped is not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#include "check/kda_case.h"
+
+enum { T = 256, N_CHUNK = T / 32 };
+
+static struct kda_spec spec_of(enum kda_regime regime)
+{
+    return (struct kda_spec){.n_seq = 1,
+                             .n_tok = T,
+                             .n_head = 1,
+                             .n_value_head = 1,
+                             .regime = regime,
+                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
+                             .lower_bound = -5,
+                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
+                             .with_initial = 1,
+                             .seed = 3};
+}
+
+/* Every input in the test's hands: decay and beta given as f32, keys not normalized. */
+static void given_case(struct kda_case *c)
+{
+    struct kda_spec spec = spec_of(KDA_TYPICAL);
+    spec.gate = BRIM_KDA_GATE_GIVEN;
+    spec.flags = 0;
+    spec.f32_decay = spec.f32_beta = 1;
+    kda_case_make(c, &spec);
+}
+
+/* Error of the split form, and that of the serial one with the same roundings. */
+static struct kda_error run(struct kda_case *c, enum brim_kda_rounding rounding, int64_t n_segment,
+                            int window_max, struct brim_kda_split_report *report,
+                            struct kda_error *serial)
+{
+    struct brim_kda_task task;
+    struct brim_kda_split split = {n_segment, window_max};
+    brim_error err = {0};
+    brim_kda_task_make(&c->args, 0, 0, &task);
+    if (serial) {
+        void *scratch = aligned_alloc(64, (brim_kda_chunk_scratch_bytes() + 63) / 64 * 64);
+        brim_kda_chunk_task(&c->args, &task, rounding, scratch);
+        free(scratch);
+        *serial = kda_measure(&c->args, 0, 0);
+    }
+    memset(c->out, 0xFF, c->v_bytes);
+    memset(c->final, 0xFF, c->state_bytes);
+    assert_int_equal(brim_kda_split_task(&c->args, &task, rounding, &split, report, &err), BRIM_OK);
+    return kda_measure(&c->args, 0, 0);
+}
+
+static void strong_gates_are_cut_everywhere(void **state)
+{
+    (void)state;
+    static const enum kda_regime regimes[] = {KDA_TYPICAL, KDA_SATURATED, KDA_FULL, KDA_ALTERNATE};
+    for (size_t i = 0; i < sizeof regimes / sizeof *regimes; i++)
+        for (int gpu = 0; gpu < 2; gpu++) {
+            struct kda_spec spec = spec_of(regimes[i]);
+            struct kda_case c;
+            kda_case_make(&c, &spec);
+            for (int64_t n = 1; n <= N_CHUNK; n++) {
+                struct brim_kda_split_report report;
+                struct kda_error serial, e = run(&c, gpu, n, 2, &report, &serial);
+                if (!e.finite || e.out > 1.2 * serial.out + 1e-7 ||
+                    e.window > 1.2 * serial.window + 1e-7 || e.state > 1.2 * serial.state + 1e-7)
+                    fail_msg("regime %d, %d segments: %.2e %.2e %.2e beside %.2e %.2e %.2e",
+                             (int)regimes[i], (int)n, e.out, e.window, e.state, serial.out,
+                             serial.window, serial.state);
+                assert_int_equal(report.n_skipped, n - 1);
+                if (regimes[i] == KDA_TYPICAL) assert_int_equal(report.n_window_chunk, n - 1);
+            }
+            kda_case_free(&c);
+        }
+}
+
+static void weak_gates_stay_serial_to_the_bit(void **state)
+{
+    (void)state;
+    static const enum kda_regime regimes[] = {KDA_WEAK, KDA_NEVER, KDA_MIXED, KDA_COLLINEAR};
+    for (size_t i = 0; i < sizeof regimes / sizeof *regimes; i++) {
+        struct kda_spec spec = spec_of(regimes[i]);
+        struct kda_case c;
+        kda_case_make(&c, &spec);
+        assert_int_equal(brim_kda_cpu(&c.args, BRIM_KDA_GPU, NULL), BRIM_OK);
+        uint16_t *out = kda_alloc(c.v_bytes);
+        float *final = kda_alloc(c.state_bytes);
+        memcpy(out, c.out, c.v_bytes);
+        memcpy(final, c.final, c.state_bytes);
+        struct brim_kda_split_report report;
+        run(&c, BRIM_KDA_GPU, 2, 3, &report, NULL);
+        assert_int_equal(report.n_skipped, 0);
+        assert_int_equal(report.n_far, 1);
+        assert_memory_equal(c.out, out, c.v_bytes);
+        assert_memory_equal(c.final, final, c.state_bytes);
+        free(out), free(final);
+        kda_case_free(&c);
+    }
+}
+
+static void one_weak_channel_among_strong_ones_is_seen(void **state)
+{
+    (void)state;
+    struct kda_case c;
+    given_case(&c);
+    for (int64_t i = 0; i < (int64_t)T * 128; i++) ((float *)c.g)[i] = i % 128 == 77 ? -1e-4f : -5;
+    struct brim_kda_split_report report;
+    struct kda_error serial, e = run(&c, BRIM_KDA_GPU, 2, 3, &report, &serial);
+    assert_int_equal(report.n_skipped, 0);
+    assert_true(e.state == serial.state);
+    kda_case_free(&c);
+}
+
+/* Every channel loses 40 nats in 16 tokens, the state a factor of four: the keys carry it from the
+ * channels that decay to those that do not decay yet. */
+static void keys_that_move_the_state_are_seen(void **state)
+{
+    (void)state;
+    struct kda_case c;
+    given_case(&c);
+    for (int64_t t = 0; t < T; t++) {
+        bool change = t % 8 == 7;
+        ((float *)c.beta)[t] = change ? 0.99f : 0;
+        for (int i = 0; i < 128; i++) {
+            ((float *)c.g)[t * 128 + i] = (i < 64) == (t / 8 % 2 == 0) ? -5 : 0;
+            c.k[t * 128 + i] = brim_bf16_from_f32(change && i % 64 == 0 ? 0.70710678f : 0);
+        }
+    }
+    struct brim_kda_split_report report;
+    struct kda_error serial, e = run(&c, BRIM_KDA_FP32, 2, 3, &report, &serial);
+    assert_int_equal(report.n_skipped, 0);
+    assert_true(e.out == serial.out && e.state == serial.state);
+    kda_case_free(&c);
+}
+
+/* A window that forgets, but writes little or nothing beside a state that is huge: what it forgets
+ * would still be seen. */
+static void a_window_that_writes_nothing_is_no_start(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 3; form++) {
+        struct kda_spec spec = spec_of(KDA_TYPICAL);
+        struct kda_case c;
+        spec.n_tok = 128; /* the cut is at chunk 2, the window is chunk 1 */
+        kda_case_make(&c, &spec);
+        if (form == 0) memset(c.v, 0, c.v_bytes);
+        for (int64_t t = 32; t < 64 && form == 1; t++)
+            ((uint16_t *)c.beta)[t] = brim_bf16_from_f32(-1e4f);
+        for (int64_t i = 0; i < 32 * 128 && form == 2; i++) /* a state of 1e20 before it */
+            c.v[i] = brim_bf16_from_f32(1e20f * brim_f32_from_bf16(c.v[i]));
+        struct brim_kda_split_report report;
+        struct kda_error serial, e = run(&c, BRIM_KDA_FP32, 2, 1, &report, &serial);
+        assert_int_equal(report.n_skipped, 0);
+        assert_int_equal(report.n_small, 1);
+        assert_true(e.out == serial.out && e.state == serial.state);
+        kda_case_free(&c);
+    }
+}
+
+/* A window that begins where the sequence does forgets nothing, whatever the gates. */
+static void a_window_may_reach_the_beginning(void **state)
+{
+    (void)state;
+    struct kda_spec spec = spec_of(KDA_NEVER);
+    struct kda_case c;
+    kda_case_make(&c, &spec);
+    struct brim_kda_split_report report;
+    struct kda_error serial, e = run(&c, BRIM_KDA_GPU, 2, 4, &report, &serial);
+    assert_int_equal(report.n_skipped, 1);
+    assert_int_equal(report.n_window_chunk, 4);
+    assert_true(e.out == serial.out && e.state == serial.state);
+    kda_case_free(&c);
+}
+
+static void the_bound_is_one(void **state)
+{
+    (void)state;
+    static const enum kda_regime regimes[] = {KDA_TYPICAL,   KDA_WEAK,      KDA_MIXED,
+                                              KDA_ALTERNATE, KDA_COLLINEAR, KDA_ANTIPARALLEL};
+    void *scratch = aligned_alloc(64, (brim_kda_chunk_scratch_bytes() + 63) / 64 * 64);
+    for (size_t i = 0; i < sizeof regimes / sizeof *regimes; i++)
+        for (int trial = 0; trial < 4; trial++) {
+            struct kda_spec spec = spec_of(regimes[i]);
+            struct kda_case c;
+            struct brim_kda_task task;
+            spec.n_tok = 32;
+            spec.seed = 50 + (uint64_t)trial;
+            kda_case_make(&c, &spec);
+            memset(c.v, 0, c.v_bytes);
+            brim_kda_task_make(&c.args, 0, 0, &task);
+            static double after[16384];
+            static float from[16384];
+            double bound, size = 0, left = 0;
+            brim_kda_state_load(&c.args, task.initial, from);
+            struct brim_kda_range one = {0, 1, true, from, &bound, NULL};
+            for (int k = 0; k < 16384; k++) size += (double)from[k] * from[k];
+            brim_kda_chunk_range(&c.args, &task, BRIM_KDA_FP32, &one, scratch);
+            assert_int_equal(brim_kda_ref_task(&c.args, &task, true, NULL, NULL, after, NULL),
+                             BRIM_OK);
+            for (int k = 0; k < 16384; k++) left += after[k] * after[k];
+            if (!(sqrt(left / size) <= exp(bound) * (1 + 1e-5)))
+                fail_msg("regime %d: the map kept %.3e, bound %.3e", (int)regimes[i],
+                         sqrt(left / size), exp(bound));
+            kda_case_free(&c);
+        }
+    free(scratch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strong_gates_are_cut_everywhere),
+        cmocka_unit_test(weak_gates_stay_serial_to_the_bit),
+        cmocka_unit_test(one_weak_channel_among_strong_ones_is_seen),
+        cmocka_unit_test(keys_that_move_the_state_are_seen),
+        cmocka_unit_test(a_window_that_writes_nothing_is_no_start),
+        cmocka_unit_test(a_window_may_reach_the_beginning),
+        cmocka_unit_test(the_bound_is_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
