@@ -7,6 +7,7 @@
 #include <cuda_fp16.h>
 
 #include "cuda/ptx/copy.cuh"
+#include "cuda/w4/w4.h"
 #include "tensor/dtype.h"
 
 /* Element i of an array of scales or biases; never narrowed below its own type. */
@@ -31,6 +32,19 @@ BRIM_DEVICE uint4 w4_word_bf16(uint32_t word, float scale, float bias)
     for (int j = 0; j < 8; j++) w[j] = __fmaf_rn(scale, w4_code(word, j), bias);
     return make_uint4(bf16x2_pack(w[0], w[1]), bf16x2_pack(w[2], w[3]), bf16x2_pack(w[4], w[5]),
                       bf16x2_pack(w[6], w[7]));
+}
+
+/* A finished sum leaves: bias, then what the epilogue says, SWIGLU excepted. */
+BRIM_DEVICE void w4_store(const brim_cuda_w4 &a, int64_t row, int64_t out, float sum)
+{
+    if (a.out_bias) sum += a.out_bias[out];
+    int64_t at = row * a.y_stride + out;
+    if (a.epilogue == BRIM_W4_STORE_BF16)
+        ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(sum);
+    else if (a.epilogue == BRIM_W4_STORE_F32)
+        ((float *)a.y)[at] = sum;
+    else
+        ((float *)a.y)[at] += sum;
 }
 
 #endif

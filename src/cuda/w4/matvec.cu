@@ -65,8 +65,7 @@ template <int max_row> __global__ void __launch_bounds__(N_WARP * 32) w4_matvec(
             float v = acc[o][row];
 #pragma unroll
             for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, step);
-            if (lane == 0 && o < n_out && row < a.n_row)
-                ((__nv_bfloat16 *)a.y)[row * a.y_stride + out0 + o] = __float2bfloat16_rn(v);
+            if (lane == 0 && o < n_out && row < a.n_row) w4_store(a, row, out0 + o, v);
         }
     }
 }

@@ -79,7 +79,7 @@ template <int target> __global__ void __launch_bounds__(N_THREAD) w4_tile(tile_p
             if (row >= a.n_row || out >= a.n_out) continue;
             int64_t plane = (int64_t)blockIdx.z * a.n_row * a.n_out + row * a.n_out + out;
             if (target == TARGET_Y)
-                ((__nv_bfloat16 *)a.y)[row * a.y_stride + out] = __float2bfloat16_rn(acc[n][i]);
+                w4_store(a, row, out, acc[n][i]);
             else if (target == TARGET_PLANE_BF16)
                 ((__nv_bfloat16 *)p.planes)[plane] = __float2bfloat16_rn(acc[n][i]);
             else
@@ -89,23 +89,22 @@ template <int target> __global__ void __launch_bounds__(N_THREAD) w4_tile(tile_p
 }
 
 struct reduce_params {
+    brim_cuda_w4 a;
     const void *planes;
-    int64_t n_row, n_out, split;
-    void *y;
-    int64_t y_stride;
+    int64_t split;
 };
 
 /* One thread an output: planes summed in partition order in f32, one cast. */
 template <int target> __global__ void __launch_bounds__(256) w4_reduce(reduce_params p)
 {
-    int64_t n = p.n_row * p.n_out, i = (int64_t)blockIdx.x * 256 + threadIdx.x;
+    int64_t n = p.a.n_row * p.a.n_out, i = (int64_t)blockIdx.x * 256 + threadIdx.x;
     if (i >= n) return;
     float sum = 0;
     for (int64_t s = 0; s < p.split; s++)
         sum += target == TARGET_PLANE_F32
                    ? ((const float *)p.planes)[s * n + i]
                    : __bfloat162float(((const __nv_bfloat16 *)p.planes)[s * n + i]);
-    ((__nv_bfloat16 *)p.y)[i / p.n_out * p.y_stride + i % p.n_out] = __float2bfloat16_rn(sum);
+    w4_store(p.a, i / p.a.n_out, i % p.a.n_out, sum);
 }
 
 } // namespace
@@ -142,12 +141,9 @@ extern "C" brim_status brim_cuda_w4_tiled(const struct brim_cuda_w4 *args,
     BRIM_TRY(f32 ? BRIM_LAUNCH(w4_tile<TARGET_PLANE_F32>, shape, s, p, err)
                  : BRIM_LAUNCH(w4_tile<TARGET_PLANE_BF16>, shape, s, p, err));
     reduce_params r = {};
+    r.a = *args;
     r.planes = workspace;
-    r.n_row = args->n_row;
-    r.n_out = args->n_out;
     r.split = plan->split;
-    r.y = args->y;
-    r.y_stride = args->y_stride;
     brim_launch_shape reduce_shape = {};
     reduce_shape.grid = dim3((unsigned)((args->n_row * args->n_out + 255) / 256));
     reduce_shape.block = dim3(256);
