@@ -48,7 +48,7 @@ static inline void brim_q8_split(const uint8_t *blocks, int64_t n_block, int8_t 
 }
 
 /* x[row] = row ids[row] of the table, f32. Ids outside 0..n_out-1 give rows of NaN. */
-struct brim_cuda_embed {
+struct brim_cuda_embed_args {
     int64_t n_row;
     struct brim_cuda_table table;
     const int32_t *ids; /* [n_row] */
@@ -56,13 +56,13 @@ struct brim_cuda_embed {
     int64_t x_stride;
     int pdl;
 };
-brim_status brim_cuda_embed(const struct brim_cuda_embed *args, void *stream, brim_error *err);
+brim_status brim_cuda_embed(const struct brim_cuda_embed_args *args, void *stream, brim_error *err);
 
 /* y = x W^T + out_bias, W DENSE or Q8_0. n_row <= 8: a matvec, f32 throughout. More: 64 x 64 tiles
  * on mma.sync, weights rounded to bf16, f32 sums. Any n_in, n_out; DENSE rows need not be aligned
  * (n_in odd is slow). BRIM_W4_SWIGLU: rows of W in the order of brim_w4_pair_row, n_out % 16 == 0.
  */
-struct brim_cuda_dense {
+struct brim_cuda_dense_args {
     int64_t n_row;
     struct brim_cuda_table w;
     const void *x; /* bf16 [n_row][x_stride] */
@@ -73,12 +73,12 @@ struct brim_cuda_dense {
     const float *out_bias; /* f32 [n_out] or NULL */
     int pdl;
 };
-brim_status brim_cuda_dense(const struct brim_cuda_dense *args, void *stream, brim_error *err);
+brim_status brim_cuda_dense(const struct brim_cuda_dense_args *args, void *stream, brim_error *err);
 
 /* ---- norm, rotation, activation -------------------------------------------------------------- */
 
 /* y = x / sqrt(mean(x^2) + eps) * weight, f32 -> bf16, one block a row. */
-struct brim_cuda_rmsnorm {
+struct brim_cuda_rmsnorm_args {
     int64_t n_row, n;
     const float *x; /* [n_row][x_stride] */
     int64_t x_stride;
@@ -89,21 +89,22 @@ struct brim_cuda_rmsnorm {
     int pdl;
     float *workspace; /* the plain form only: f32 [n_row] */
 };
-brim_status brim_cuda_rmsnorm(const struct brim_cuda_rmsnorm *args, void *stream, brim_error *err);
+brim_status brim_cuda_rmsnorm(const struct brim_cuda_rmsnorm_args *args, void *stream,
+                              brim_error *err);
 /* Two kernels: the sum of squares, then the scaling. */
-brim_status brim_cuda_rmsnorm_plain(const struct brim_cuda_rmsnorm *args, void *stream,
+brim_status brim_cuda_rmsnorm_plain(const struct brim_cuda_rmsnorm_args *args, void *stream,
                                     brim_error *err);
 
 /* table[n_position][2][n_pair]: cosines, then sines, of positions 0.. times amplitude; angles,
  * cosines and sines in f64, rounded once. Once per session (or model). */
-struct brim_cuda_rope_table {
+struct brim_cuda_rope_table_args {
     int64_t n_position;
     int n_pair;
     double amplitude;
     const double *inv_freq; /* device, [n_pair] */
     float *table;
 };
-brim_status brim_cuda_rope_table(const struct brim_cuda_rope_table *args, void *stream,
+brim_status brim_cuda_rope_table(const struct brim_cuda_rope_table_args *args, void *stream,
                                  brim_error *err);
 
 /* Keys and values of one layer, each [n_head_kv][n_position][head_dim]; a session's cache is
@@ -117,7 +118,7 @@ struct brim_cuda_kv {
 
 /* Per row and head: q and k through RMSNorm (if given) and rotation, k and v narrowed into the
  * cache at first_pos + row. Rows beyond the capacity are dropped. q leaves in the cache's type. */
-struct brim_cuda_rotate {
+struct brim_cuda_rotate_args {
     int64_t n_row;
     int n_head;
     const void *qkv;           /* [n_row][qkv_stride]: n_head q, n_head_kv k, n_head_kv v heads */
@@ -132,13 +133,14 @@ struct brim_cuda_rotate {
     int pdl;
     float *workspace; /* the plain form only: f32 [n_row][(n_head + n_head_kv) head_dim] */
 };
-brim_status brim_cuda_rotate(const struct brim_cuda_rotate *args, void *stream, brim_error *err);
+brim_status brim_cuda_rotate(const struct brim_cuda_rotate_args *args, void *stream,
+                             brim_error *err);
 /* q norm, k norm, q rotation, k rotation, cache write: a kernel each. */
-brim_status brim_cuda_rotate_plain(const struct brim_cuda_rotate *args, void *stream,
+brim_status brim_cuda_rotate_plain(const struct brim_cuda_rotate_args *args, void *stream,
                                    brim_error *err);
 
 /* y = silu(gate) * up. */
-struct brim_cuda_swiglu {
+struct brim_cuda_swiglu_args {
     int64_t n_row, n_ff;
     const void *gate_up;           /* [n_row][gate_up_stride], 2 n_ff values */
     enum brim_dtype gate_up_dtype; /* BF16 or F32 */
@@ -149,13 +151,14 @@ struct brim_cuda_swiglu {
     int pdl;
     float *workspace; /* the plain form only: f32 [n_row][n_ff] */
 };
-brim_status brim_cuda_swiglu(const struct brim_cuda_swiglu *args, void *stream, brim_error *err);
+brim_status brim_cuda_swiglu(const struct brim_cuda_swiglu_args *args, void *stream,
+                             brim_error *err);
 /* Two kernels: silu, then the product. */
-brim_status brim_cuda_swiglu_plain(const struct brim_cuda_swiglu *args, void *stream,
+brim_status brim_cuda_swiglu_plain(const struct brim_cuda_swiglu_args *args, void *stream,
                                    brim_error *err);
 
 /* x += y over [n_row][n]. */
-struct brim_cuda_add {
+struct brim_cuda_add_args {
     int64_t n_row, n;
     float *x;
     int64_t x_stride;
@@ -164,7 +167,7 @@ struct brim_cuda_add {
     int64_t y_stride;
     int pdl;
 };
-brim_status brim_cuda_add(const struct brim_cuda_add *args, void *stream, brim_error *err);
+brim_status brim_cuda_add(const struct brim_cuda_add_args *args, void *stream, brim_error *err);
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
@@ -172,7 +175,7 @@ enum { BRIM_CUDA_DECODE_ROWS = 8, BRIM_CUDA_MAX_HEAD_DIM = 256, BRIM_CUDA_MAX_GQ
 
 /* out = softmax(q k^T scale) v, causal: row r is at first_pos + r and sees keys 0..first_pos + r,
  * all of them already in the cache. Query head h uses key head h / (n_head / n_head_kv). */
-struct brim_cuda_attention {
+struct brim_cuda_attention_args {
     int64_t n_row;
     int n_head;
     const void *q;            /* kv.dtype [n_row][n_head][head_dim] */
@@ -192,14 +195,14 @@ struct brim_cuda_attention {
  * on the capacity or on the run. Workspace: the bytes below, zeroed once, left ready for the next
  * launch on the same stream; it serves any n_row and position. */
 size_t brim_cuda_attention_decode_bytes(int n_head, int n_head_kv, int head_dim);
-brim_status brim_cuda_attention_decode(const struct brim_cuda_attention *args, void *stream,
+brim_status brim_cuda_attention_decode(const struct brim_cuda_attention_args *args, void *stream,
                                        brim_error *err);
 /* Any n_row, no workspace. Tensor cores for F16 caches with head_dim 64 and 128. */
-brim_status brim_cuda_attention_prefill(const struct brim_cuda_attention *args, void *stream,
+brim_status brim_cuda_attention_prefill(const struct brim_cuda_attention_args *args, void *stream,
                                         brim_error *err);
 /* Scores in memory: product, softmax, product. Workspace f32 [n_head][n_row][n_key_max]. */
 size_t brim_cuda_attention_plain_bytes(int64_t n_row, int n_head, int64_t n_key_max);
-brim_status brim_cuda_attention_plain(const struct brim_cuda_attention *args, void *stream,
+brim_status brim_cuda_attention_plain(const struct brim_cuda_attention_args *args, void *stream,
                                       brim_error *err);
 
 /* ---- the next token -------------------------------------------------------------------------- */
@@ -207,7 +210,7 @@ brim_status brim_cuda_attention_plain(const struct brim_cuda_attention *args, vo
 /* brim_sampler_next on the device (include/brim/brim.h, sampling): penalty, temperature, top-k,
  * top-p, min-p, draw. Temperature below 1e-5: the largest logit, the lowest id of equals.
  * Ids outside the ranges (padding rows of the head) are never chosen or looked at. */
-struct brim_cuda_sample {
+struct brim_cuda_sample_args {
     int64_t n_vocab;
     const float *logits;   /* [n_vocab] */
     const int32_t *ranges; /* [n_range][2]: begin, end of the ids that may be chosen, ascending */
@@ -223,7 +226,8 @@ struct brim_cuda_sample {
     int pdl;
 };
 size_t brim_cuda_sample_bytes(int64_t n_vocab);
-brim_status brim_cuda_sample(const struct brim_cuda_sample *args, void *stream, brim_error *err);
+brim_status brim_cuda_sample(const struct brim_cuda_sample_args *args, void *stream,
+                             brim_error *err);
 
 #ifdef __cplusplus
 }
