@@ -2,6 +2,7 @@
  * Stands in for src/cuda in a build without nvcc. */
 #include "cuda/device.h"
 #include "cuda/kda/kda.h"
+#include "cuda/w4/gemv.h"
 
 #ifndef BRIM_HAVE_CUDA
 brim_status brim_cuda_device_get(int ordinal, struct brim_cuda_device *out, brim_error *err)
@@ -45,5 +46,19 @@ brim_status brim_kda_cuda_workspace_init(void *workspace, size_t n_bytes, void *
     (void)n_bytes;
     (void)stream;
     return no_kda(err);
+}
+
+brim_status brim_cuda_w4_gemv(const struct brim_cuda_w4 *args, const struct brim_cuda_w4_packed *w,
+                              const struct brim_cuda_w4_norm *norm,
+                              const struct brim_w4_gemv_plan *plan, int pdl, void *stream,
+                              brim_error *err)
+{
+    (void)args;
+    (void)w;
+    (void)norm;
+    (void)plan;
+    (void)pdl;
+    (void)stream;
+    return brim_fail(err, BRIM_E_DEVICE, "w4: this build of brim has no CUDA kernels");
 }
 #endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The schedule of the W4 kernel for one to eight rows (src/cuda/w4/gemv.cu) as a value: how many
+ * outputs a CTA has and how many warps and CTAs share their reduction. */
+#ifndef BRIM_PLAN_W4_GEMV_H
+#define BRIM_PLAN_W4_GEMV_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { BRIM_W4_GEMV_ROWS = 8 /* the most rows of one call */ };
+
+/* A CTA has n_tile tiles of 16 outputs. The 128-input units of the reduction are one line cut into
+ * split * n_part even parts: CTA `rank` of a cluster takes n_part of them, one a warp and tile.
+ * Results depend on n_part and split, not on n_row, n_tile or the machine. */
+struct brim_w4_gemv_plan {
+    int n_tile;     /* 1, 2, 4, 8 or 16 */
+    int n_part;     /* n_tile * n_part <= 16 warps */
+    int split;      /* CTAs of a cluster: 1, 2, 4 or 8 */
+    int64_t n_unit; /* of 128 inputs; >= split */
+    int64_t n_cta;  /* split times the groups of n_tile tiles */
+};
+
+/* From shape and multiprocessors, for every n_row alike. Dimensions >= 1. */
+struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_in, int64_t n_out, int n_sm);
+
+/* First unit of part `part` of split * n_part; part + 1 gives its end. */
+static inline int64_t brim_w4_gemv_part(const struct brim_w4_gemv_plan *plan, int64_t part)
+{
+    return plan->n_unit * part / ((int64_t)plan->split * plan->n_part);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

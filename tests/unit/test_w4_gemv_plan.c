@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The schedule of the W4 kernel for few rows: what the kernel relies on, for shapes of every kind,
+ * and the choices for Qwen3-4B on 132 multiprocessors. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "plan/w4_gemv.h"
+
+static void invariants(void **state)
+{
+    (void)state;
+    for (int n_sm = 1; n_sm <= 264; n_sm += 131) {
+        for (int64_t n_in = 32; n_in <= 20000; n_in = n_in * 3 / 2 + 32) {
+            for (int64_t n_out = 1; n_out <= 200000; n_out = n_out * 2 + 5) {
+                struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(n_in, n_out, n_sm);
+                assert_true(p.n_tile >= 1 && (p.n_tile & (p.n_tile - 1)) == 0);
+                assert_in_range(p.n_part, 1, 16);
+                assert_in_range(p.n_tile * p.n_part, 1, 16);
+                assert_true(p.split == 1 || p.split == 2 || p.split == 4 || p.split == 8);
+                assert_in_range(p.split, 1, p.n_unit);
+                assert_true(p.n_unit * 128 >= n_in && (p.n_unit - 1) * 128 < n_in);
+                assert_true(p.n_cta % p.split == 0);
+                int64_t covered = p.n_cta / p.split * p.n_tile * 16;
+                assert_true(covered >= n_out && covered - n_out < p.n_tile * 16);
+                int64_t n_all = (int64_t)p.split * p.n_part;
+                assert_int_equal(brim_w4_gemv_part(&p, 0), 0);
+                assert_int_equal(brim_w4_gemv_part(&p, n_all), p.n_unit);
+                for (int64_t i = 0; i < n_all; i++) {
+                    int64_t n = brim_w4_gemv_part(&p, i + 1) - brim_w4_gemv_part(&p, i);
+                    assert_in_range(n, p.n_unit / n_all, (p.n_unit + n_all - 1) / n_all);
+                }
+            }
+        }
+    }
+}
+
+static void choices_of_qwen3_4b(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n_in, n_out;
+        int n_tile, n_part, split;
+        int64_t n_cta;
+    } rows[] = {
+        {2560, 4096, 4, 4, 2, 128},  {2560, 1024, 4, 2, 8, 128},    {4096, 2560, 4, 4, 4, 160},
+        {2560, 9728, 4, 4, 1, 152},  {9728, 2560, 4, 4, 4, 160},    {2560, 6144, 4, 4, 2, 192},
+        {2560, 19456, 8, 2, 1, 152}, {2560, 151936, 16, 1, 1, 594},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(rows[i].n_in, rows[i].n_out, 132);
+        assert_int_equal(p.n_tile, rows[i].n_tile);
+        assert_int_equal(p.n_part, rows[i].n_part);
+        assert_int_equal(p.split, rows[i].split);
+        assert_int_equal(p.n_cta, rows[i].n_cta);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(invariants),
+        cmocka_unit_test(choices_of_qwen3_4b),
+    };
+    return cmocka_run_group_tests_name("w4_gemv_plan", tests, NULL, NULL);
+}
