@@ -146,6 +146,17 @@ BRIM_DEVICE uint32_t mapa_u32(uint32_t addr, uint32_t rank)
     return remote;
 }
 
+/* 16 bytes of any CTA of the cluster (address from mapa). */
+BRIM_DEVICE float4 ld_shared_cluster_v4(uint32_t addr)
+{
+    float4 v;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(addr)
+                 : "memory");
+    return v;
+}
+
 /* ---- programmatic dependent launch ----------------------------------------------------------- */
 
 /* Block until the kernels this one depends on have ended and their writes are visible. */

@@ -6,29 +6,26 @@
  * multiplies slab w of the tile. Weights: global -> registers, DEPTH units ahead; they are unpacked
  * to bf16 fragments while the tensor cores multiply the half before. Activations: TMA into a ring
  * of STAGES panels (128-byte swizzle, zeros beyond n_row and n_in), shared by the warpgroups. Join:
- * every CTA leaves its f32 sums in shared memory as [slab][token][out]; rank r of the cluster adds
- * part r of them over all ranks in rank order, rounds once and stores. One cluster barrier before,
- * one after, so that no CTA leaves while its sums are being read.
+ * every CTA leaves its f32 sums in shared memory as fragment blocks [slab][token
+ * block][warp][lane]; rank r of the cluster adds every split-th row of four blocks over all ranks
+ * in rank order and stores it (epilogue.cuh). One cluster barrier before, one after, so that no CTA
+ * leaves while its sums are being read.
  *
  * Barriers: full[stage] (one arrival + the bytes of a panel), empty[stage] (one arrival a warp).
- * Shared memory: max(STAGES * n_tok * 256, n_slab * n_tok * OUT_STRIDE * 4) bytes, ring and sums in
+ * Shared memory: max(STAGES * n_tok * 256, n_slab * n_tok * 256) bytes, ring and sums in
  * the same place. */
 #include "cuda/launch.h"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/tensormap.h"
 #include "cuda/w4/cluster.h"
+#include "cuda/w4/epilogue.cuh"
 #include "cuda/w4/unpack.cuh"
 
 namespace
 {
 
-enum {
-    STAGES = 4,
-    /* Floats between two tokens of the sums: 64 outputs and 4 more, so that the lanes of an
-     * accumulator store (8 outputs, 4 token pairs) fall in distinct banks. */
-    OUT_STRIDE = 68
-};
+enum { STAGES = 4 };
 
 __host__ __device__ constexpr int depth_of(int n_tok)
 {
@@ -42,20 +39,12 @@ __host__ __device__ constexpr int residency_of(int n_tok)
 
 struct cluster_params {
     CUtensorMap x_map;
-    uint16_t *y;
-    int64_t y_stride, n_row, n_out;
+    w4_epilogue out;
     const uint8_t *codes;
     const void *params;
     int n_slab_all, n_unit, n_tile_token, split;
     bool pdl;
 };
-
-BRIM_DEVICE float ld_shared_cluster(uint32_t addr)
-{
-    float v;
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(addr) : "memory");
-    return v;
-}
 
 template <int n_tok, int n_slab, enum brim_dtype dtype, int groups>
 __global__ void __launch_bounds__(n_slab * 128, residency_of(n_tok))
@@ -142,45 +131,30 @@ __global__ void __launch_bounds__(n_slab * 128, residency_of(n_tok))
 
     /* All panels have been consumed by all warps of this CTA: the ring becomes the sums. */
     __syncthreads();
-    float *s_sum = (float *)s_ring;
+    float4 *s_sum = (float4 *)s_ring;
+    constexpr int n_block = n_tok / 8 * n_slab * 4; /* 16 outputs x 8 tokens each */
 #pragma unroll
-    for (int i = 0; i < n_tok / 2; i++) {
-        int token = i / 4 * 8 + lane % 4 * 2 + i % 2, out = warp * 16 + i / 2 % 2 * 8 + lane / 4;
-        s_sum[(wg * n_tok + token) * OUT_STRIDE + out] = acc[i];
-    }
+    for (int j = 0; j < n_tok / 8; j++)
+        s_sum[((wg * (n_tok / 8) + j) * 4 + warp) * 32 + lane] =
+            make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
     if (p.split > 1)
         cluster_sync();
     else
         __syncthreads();
-    /* Two neighbouring outputs a thread, so that a warp stores 128 consecutive bytes. */
-    constexpr int n_pair = n_slab * n_tok * 32;
-    const int first = n_pair * rank / p.split, last = n_pair * (rank + 1) / p.split;
-    for (int e = first + t; e < last; e += n_slab * 128) {
-        int out = e % 32 * 2, token = e / 32 % n_tok, s = e / 32 / n_tok;
-        uint32_t at = ring + ((s * n_tok + token) * OUT_STRIDE + out) * 4;
-        float lo[8], hi[8];
+    for (int b = rank * (n_slab * 4) + t / 32; b < n_block; b += p.split * n_slab * 4) {
+        uint32_t at = ring + (b * 32 + lane) * 16;
+        float4 part[8], sum;
 #pragma unroll
-        for (int r = 0; r < 8; r++) {
-            if (r < p.split) {
-                uint32_t remote = p.split > 1 ? mapa_u32(at, r) : at;
-                lo[r] = ld_shared_cluster(remote), hi[r] = ld_shared_cluster(remote + 4);
-            }
-        }
-        float sum_lo = lo[0], sum_hi = hi[0];
+        for (int r = 0; r < 8; r++)
+            if (r < p.split) part[r] = ld_shared_cluster_v4(p.split > 1 ? mapa_u32(at, r) : at);
+        sum = part[0];
 #pragma unroll
         for (int r = 1; r < 8; r++)
-            if (r < p.split) sum_lo += lo[r], sum_hi += hi[r];
-        int64_t o = (int64_t)(tile_out * n_slab + s) * 64 + out;
-        int64_t row = (int64_t)tile_token * n_tok + token;
-        if (row >= p.n_row || o >= p.n_out) continue;
-        uint16_t *y = p.y + row * p.y_stride + o;
-        uint32_t pair = bf16x2_pack(sum_lo, sum_hi);
-        if (o + 1 < p.n_out && ((uintptr_t)y & 3) == 0) {
-            *(uint32_t *)y = pair;
-        } else {
-            y[0] = (uint16_t)pair;
-            if (o + 1 < p.n_out) y[1] = (uint16_t)(pair >> 16);
-        }
+            if (r < p.split)
+                sum.x += part[r].x, sum.y += part[r].y, sum.z += part[r].z, sum.w += part[r].w;
+        int s = b / (n_tok / 2), j = b / 4 % (n_tok / 8);
+        w4_store_block(p.out, sum, (int64_t)(tile_out * n_slab + s) * 64 + b % 4 * 16,
+                       (int64_t)tile_token * n_tok + j * 8, lane);
     }
     if (p.split > 1) cluster_sync();
 }
@@ -228,10 +202,7 @@ extern "C" brim_status brim_cuda_w4_cluster(const struct brim_cuda_w4 *args,
     cluster_params p = {};
     BRIM_TRY(brim_tensormap_bf16(&p.x_map, args->x, args->n_row, w->n_in, args->x_stride,
                                  plan->n_token, err));
-    p.y = (uint16_t *)args->y;
-    p.y_stride = args->y_stride;
-    p.n_row = args->n_row;
-    p.n_out = w->n_out;
+    p.out = w4_epilogue_of(args, w->n_out);
     p.codes = (const uint8_t *)w->codes;
     p.params = w->params;
     p.n_slab_all = (int)w->n_slab;
@@ -240,7 +211,7 @@ extern "C" brim_status brim_cuda_w4_cluster(const struct brim_cuda_w4 *args,
     p.split = plan->split;
     p.pdl = pdl != 0;
     int ring_bytes = STAGES * plan->n_token * 256;
-    int sum_bytes = plan->n_slab * plan->n_token * OUT_STRIDE * 4;
+    int sum_bytes = plan->n_slab * plan->n_token * 64 * 4;
     brim_launch_shape shape = {};
     shape.grid = dim3((unsigned)n_cta);
     shape.block = dim3((unsigned)plan->n_slab * 128);

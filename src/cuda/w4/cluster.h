@@ -12,9 +12,10 @@
 extern "C" {
 #endif
 
-/* y = x W^T. args gives x, y, n_row and the strides; the weights are `w`. Rows of x start on 16
- * bytes. With pdl the kernel may start before its predecessor ends; until that one has ended it
- * reads only weights. */
+/* y = x W^T. args gives x, y, n_row, the strides, epilogue and out_bias; the weights are `w`:
+ * groups of 32, 64 and 128, parameters f32, f16 or bf16, n_in any multiple of the group, every
+ * epilogue. SWIGLU wants n_out a multiple of 16. Rows of x start on 16 bytes. With pdl the kernel
+ * may start before its predecessor ends; until that one has ended it reads only weights. */
 brim_status brim_cuda_w4_cluster(const struct brim_cuda_w4 *args,
                                  const struct brim_cuda_w4_packed *w,
                                  const struct brim_w4_cluster_plan *plan, int pdl, void *stream,

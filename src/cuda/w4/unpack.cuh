@@ -80,16 +80,16 @@ template <enum brim_dtype dtype, int groups> struct packed_unit {
             params[i].load(all_params, ((unit * groups + i) * 4 + warp) * 8 + lane / 4);
     }
 
-    /* Fragments of k-steps 4 half .. 4 half + 3. */
-    __device__ void unpack(int half, uint32_t (&frag)[4][4]) const
+    /* Fragments of k-steps 4 which .. 4 which + 3. */
+    __device__ void unpack(int which, uint32_t (&frag)[4][4]) const
     {
-        const uint32_t words[4] = {codes[half].x, codes[half].y, codes[half].z, codes[half].w};
+        const uint32_t words[4] = {codes[which].x, codes[which].y, codes[which].z, codes[which].w};
 #pragma unroll
         for (int k = 0; k < 4; k++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 frag[k][i] =
-                    params[(half * 4 + k) * groups / 8].apply(code_pair(words[k], i), i % 2);
+                    params[(which * 4 + k) * groups / 8].apply(code_pair(words[k], i), i % 2);
     }
 };
 
