@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "brim/plan.h"
 #include "brim/status.h"
 
 #ifdef __cplusplus
@@ -155,6 +156,105 @@ BRIM_API BRIM_MUST_USE brim_status brim_kda_workspace_init(brim_kernel_device de
                                                            void *stream, brim_error *err);
 /* Enqueue (CUDA) or run (CPU). */
 BRIM_API BRIM_MUST_USE brim_status brim_kda_prefill(const brim_kda_args *args, brim_error *err);
+
+/* ---- Products with 4-bit weights ------------------------------------------------------------- */
+
+/* y[n_row][n_out] = x[n_row][n_in] W^T, W[o][i] = scale q + bias with a code q of 0..15 for each
+ * weight, scale and bias for each `group` weights along n_in: the order and the meaning of MLX's
+ * affine 4-bit checkpoints. Scales of any sign. */
+
+/* Which kernels may run. One to eight rows take a matvec at every level below HOPPER. */
+typedef enum brim_w4_level {
+    /* CUDA: HOPPER where `packed` is given, else TILED. CPU: its own kernel, as at every level. */
+    BRIM_W4_AUTO = 0,
+    BRIM_W4_MATVEC = 1, /* more rows: one thread an output */
+    BRIM_W4_TILED = 2,  /* more rows: 32 x 32 tiles on tensor cores, split as `split` says */
+    BRIM_W4_HOPPER = 3  /* the kernels that read `packed` */
+} brim_w4_level;
+
+/* How the reduction of the tiled kernel is cut. Split 1 is the unsplit kernel, bit for bit. */
+typedef enum brim_w4_split {
+    BRIM_W4_SPLIT_AUTO = 0,  /* by `policy` */
+    BRIM_W4_SPLIT_OFF = 1,   /* never */
+    BRIM_W4_SPLIT_PINNED = 2 /* as `pinned` says: its kernel (plan.matvec) and its split */
+} brim_w4_split;
+
+typedef enum brim_w4_policy {
+    /* From the number of processors. On the CPU never split: results do not depend on n_thread. */
+    BRIM_W4_POLICY_DEVICE = 0,
+    BRIM_W4_POLICY_COURSE = 1 /* brim_split_policy_course, aligned to the group */
+} brim_w4_policy;
+
+typedef struct brim_w4_args {
+    brim_kernel_device device;
+    void *stream; /* cudaStream_t, or NULL for the default stream */
+    int n_thread; /* CPU: threads over outputs, same bits for any number; 0 or 1: the calling thread
+                     alone. Ignored on CUDA. */
+    void *workspace; /* 256-byte aligned */
+    size_t workspace_bytes;
+
+    int64_t n_row;       /* 0: success, nothing is touched and no pointer is looked at */
+    int64_t n_in, n_out; /* n_in: a positive multiple of group */
+    int group;           /* 32, 64 or 128 */
+
+    /* x [n_row][x_stride], y [n_row][y_stride]: strides in elements, at least n_in and n_out. bf16;
+     * on the CPU each may be f32 as well. On CUDA rows of x start on 16 bytes. */
+    const void *x;
+    void *y;
+    int64_t x_stride, y_stride;
+    brim_kernel_dtype x_dtype, y_dtype;
+
+    /* codes: u32 [n_out][n_in / 8], value j of a word in bits 4j..4j+3; 16-byte aligned on CUDA.
+     * scales, biases: [n_out][n_in / group], F32, F16 or BF16, used at that precision. Not looked
+     * at by the kernels of HOPPER. */
+    const void *codes, *scales, *biases;
+    brim_kernel_dtype param_dtype;
+    /* CUDA: the same weights in the order of the Hopper kernels, from brim_w4_pack, or NULL. */
+    const void *packed;
+
+    brim_w4_level level;
+    brim_w4_split split;
+    brim_w4_policy policy;
+    const brim_split_plan *pinned; /* BRIM_W4_SPLIT_PINNED: a plan of this shape; else NULL */
+    brim_kernel_dtype plane_dtype; /* partial sums of a split: BF16, or F32 */
+} brim_w4_args;
+
+/* How a call would run. */
+typedef struct brim_w4_plan {
+    char kernel[16];       /* "none", "matvec", "naive", "tiled", "split-k", "cpu", or one of the
+                              Hopper kernels */
+    brim_split_plan split; /* of the tiled kernels; split 1 elsewhere */
+    int64_t grid;          /* thread groups of the first kernel (CUDA) or pieces of work (CPU) */
+    int tile_rows, tile_outs, cluster; /* rows and outputs of a thread group; groups that share a
+                                          tile's reduction */
+    int accumulates, reduces; /* kernels launched: with a plane or y as target; summing planes */
+    size_t workspace_bytes;
+} brim_w4_plan;
+
+/* Zero everything, then set x_dtype, y_dtype, param_dtype and plane_dtype to BF16, group to 128. */
+BRIM_API void brim_w4_args_init(brim_w4_args *args);
+/* BRIM_OK if brim_w4_matmul would start, apart from the size of the workspace; else the reason. */
+BRIM_API BRIM_MUST_USE brim_status brim_w4_supported(const brim_w4_args *args, brim_error *err);
+BRIM_API BRIM_MUST_USE brim_status brim_w4_workspace_bytes(const brim_w4_args *args,
+                                                           size_t *n_bytes, brim_error *err);
+BRIM_API BRIM_MUST_USE brim_status brim_w4_plan_make(const brim_w4_args *args, brim_w4_plan *plan,
+                                                     brim_error *err);
+/* One line of JSON without newline; returns its length, also when `capacity` is too small. */
+BRIM_API size_t brim_w4_plan_print(const brim_w4_plan *plan, char *text, size_t capacity);
+/* Prepare a block of workspace, stream-ordered, once per block of memory (not per call). A
+ * workspace serves one call at a time, of any shapes in turn: one per device and stream. */
+BRIM_API BRIM_MUST_USE brim_status brim_w4_workspace_init(brim_kernel_device device,
+                                                          void *workspace, size_t n_bytes,
+                                                          void *stream, brim_error *err);
+/* Bytes of the packed form of a matrix: from device, n_in, n_out, group and param_dtype alone. */
+BRIM_API BRIM_MUST_USE brim_status brim_w4_pack_bytes(const brim_w4_args *args, size_t *n_bytes,
+                                                      brim_error *err);
+/* Repack codes, scales and biases of `args` into `packed` (256-byte aligned, brim_w4_pack_bytes of
+ * it), stream-ordered: once, when weights are loaded. CUDA only. */
+BRIM_API BRIM_MUST_USE brim_status brim_w4_pack(const brim_w4_args *args, void *packed,
+                                                brim_error *err);
+/* Enqueue (CUDA) or run (CPU). y must not overlap what is read. */
+BRIM_API BRIM_MUST_USE brim_status brim_w4_matmul(const brim_w4_args *args, brim_error *err);
 
 #ifdef __cplusplus
 }

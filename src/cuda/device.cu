@@ -62,6 +62,31 @@ brim_status brim_cuda_device_get(int ordinal, struct brim_cuda_device *out, brim
     return BRIM_OK;
 }
 
+brim_status brim_cuda_current_sm(int *n_sm, brim_error *err)
+{
+    int device, major, minor;
+    BRIM_TRY(brim_cuda_check(cudaGetDevice(&device), "current device", err));
+    BRIM_TRY(brim_cuda_check(cudaDeviceGetAttribute(n_sm, cudaDevAttrMultiProcessorCount, device),
+                             "processors", err));
+    BRIM_TRY(
+        brim_cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                        "architecture", err));
+    BRIM_TRY(
+        brim_cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+                        "architecture", err));
+    BRIM_REQUIRE(err, major == 9 && minor == 0, BRIM_E_ARCH,
+                 "CUDA device %d has compute capability %d.%d; this build holds machine code for "
+                 "9.0 (sm_90a) only",
+                 device, major, minor);
+    return BRIM_OK;
+}
+
+brim_status brim_cuda_zero(void *data, size_t n_bytes, void *stream, brim_error *err)
+{
+    return brim_cuda_check(cudaMemsetAsync(data, 0, n_bytes, (cudaStream_t)stream),
+                           "clearing device memory", err);
+}
+
 brim_status brim_launch_kernel(const char *name, const void *kernel, struct brim_launch_shape shape,
                                cudaStream_t stream, const void *params, brim_error *err)
 {

@@ -59,6 +59,9 @@ size_t brim_cuda_w4_workspace_bytes(const brim_split_plan *plan, int64_t n_row, 
  * sum(w x) = scale sum(q x) + bias sum(x) per group. */
 brim_status brim_cuda_w4_matvec(const struct brim_cuda_w4 *args, void *stream, brim_error *err);
 
+/* One thread an output, any n_row; f32 throughout: the ladder's step before weights are reused. */
+brim_status brim_cuda_w4_naive(const struct brim_cuda_w4 *args, void *stream, brim_error *err);
+
 /* 32 x 32 output tiles on mma.sync; weights are rounded to bf16 as they are unpacked. With
  * plan->split > 1 grid z is the partition, each writes its own plane, and a second kernel sums the
  * planes in partition order in f32 and casts once. Split 1 is the unsplit kernel, to the bit. */
