@@ -139,11 +139,11 @@ static brim_status choose(const brim_w4_args *args, struct choice *choice, brim_
         choice->kernel = CPU;
         return BRIM_OK;
     }
-    BRIM_TRY(brim_cuda_current_sm(&n_sm, err));
     bool hopper = args->level == BRIM_W4_HOPPER || (args->level == BRIM_W4_AUTO && args->packed &&
                                                     args->split == BRIM_W4_SPLIT_AUTO);
     size_t codes_bytes;
     BRIM_TRY(brim_w4_check_data(args, hopper, packed_bytes(args, &codes_bytes), err));
+    BRIM_TRY(brim_cuda_current_sm(&n_sm, err));
     if (hopper) return hopper_choose(args, n_sm, choice, err);
     if (args->level == BRIM_W4_MATVEC) {
         choice->kernel = args->n_row <= 8 ? MATVEC : NAIVE;
