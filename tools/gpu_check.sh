@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # gpu_check.sh [--programs DIR] PART...: check and measure on this machine's GPU.
 #   w4 kda              every form of an operator against its fp64 reference
+#   w4-op               the public W4 operator: values, launches, bits, refusals
 #   sanitize            compute-sanitizer's memcheck and synccheck over short forms of both
-#   bench-w4 bench-kda  times, as CSV; nothing is timed that failed its check
+#   bench-w4 bench-w4-op bench-kda  times, as CSV; nothing is timed that failed its check
 # The programs (default build/release/tests) need the driver alone, so DIR may be a copy from a machine
 # without a GPU. Files go to $OUT (default out/), named by part; each names driver, date and clocks.
 # Ends with "N passed, N failed, N skipped", one for each program run.
@@ -13,7 +14,7 @@ if [ "${1:-}" = --programs ]; then
     programs=$2
     shift 2
 fi
-[ $# -gt 0 ] || set -- w4 kda
+[ $# -gt 0 ] || set -- w4 w4-op kda
 out=${OUT:-out}
 mkdir -p "$out"
 passed=0 failed=0 skipped=0
@@ -50,17 +51,20 @@ fi
 for part in "$@"; do
     case $part in
     w4) step w4.log "$programs/gpu_check_w4" ;;
+    w4-op) step w4-op.log "$programs/gpu_check_w4_op" ;;
     kda) for route in m128 c4-m128; do step "kda-$route.log" "$programs/gpu_check_kda" "$route"; done ;;
     sanitize)
         for tool in memcheck synccheck; do
             check=(compute-sanitizer --tool "$tool" --error-exitcode 1)
             step "$tool-w4.log" "${check[@]}" "$programs/gpu_check_w4" short
+            step "$tool-w4-op.log" "${check[@]}" "$programs/gpu_check_w4_op" short
             for route in m128 c4-m128; do
                 step "$tool-kda-$route.log" "${check[@]}" "$programs/gpu_check_kda" "$route" short
             done
         done
         ;;
     bench-w4) bench w4.csv "$programs/gpu_check_w4" bench ;;
+    bench-w4-op) bench w4_split.csv "$programs/gpu_check_w4_op" bench ;;
     bench-kda) bench kda.csv "$programs/gpu_bench_kda" m128,c4-m128 full ;;
     *)
         echo "error: no part is called '$part'; see the head of $0"
