@@ -186,22 +186,32 @@ struct args_group cli_model_group(void)
         {"activations", 0, ARGS_CHOICE, &cli_model_args.activations, "f32|int8",
          "int8 rounds activations per group of 32: faster, less exact\n(default: f32)", 0, 0},
         {"device", 0, ARGS_CHOICE, &cli_model_args.device, "cpu|cuda", "(default: cpu)", 0, 0},
+        {"level", 0, ARGS_CHOICE, &cli_model_args.level, CLI_LEVELS,
+         "rung of the kernel ladder, to compare (default: the last that\n"
+         "the device has: split-k on the cpu, hopper on cuda)",
+         0, 0},
         {"quiet", 'q', ARGS_FLAG, &cli_model_args.quiet, NULL, "no progress and no figures", 0, 0},
     };
     return (struct args_group){"Model", options, sizeof(options) / sizeof(*options)};
+}
+
+void cli_engine_options(brim_engine_options *options)
+{
+    brim_engine_options_default(options);
+    options->n_thread = (int)cli_model_args.n_thread;
+    options->cpu_tier = cli_model_args.cpu_tier;
+    options->level = cli_model_args.level;
+    if (cli_model_args.activations)
+        options->activations_int8 = !strcmp(cli_model_args.activations, "int8");
+    if (cli_model_args.device && !strcmp(cli_model_args.device, "cuda"))
+        options->device = BRIM_DEVICE_CUDA;
 }
 
 brim_engine *cli_open_engine(const char *path)
 {
     struct cli_progress progress = {.what = "loading"};
     brim_engine_options options;
-    brim_engine_options_default(&options);
-    options.n_thread = (int)cli_model_args.n_thread;
-    options.cpu_tier = cli_model_args.cpu_tier;
-    if (cli_model_args.activations)
-        options.activations_int8 = !strcmp(cli_model_args.activations, "int8");
-    if (cli_model_args.device && !strcmp(cli_model_args.device, "cuda"))
-        options.device = BRIM_DEVICE_CUDA;
+    cli_engine_options(&options);
     options.progress = cli_progress_start(&progress, cli_model_args.quiet);
     options.progress_ctx = &progress;
     options.warn = cli_log_warning;

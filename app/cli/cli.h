@@ -62,11 +62,15 @@ struct cli_model_args {
     const char *cpu_tier;
     const char *activations;
     const char *device;
+    const char *level;
     bool quiet; /* no progress, no figures */
 };
+#define CLI_LEVELS "dense|matvec|fused|attention|tiled|split-k|hopper"
 extern struct cli_model_args cli_model_args;
-/* --threads, --cpu-tier, --activations, --device, --quiet, stored in cli_model_args. */
+/* --threads, --cpu-tier, --activations, --device, --level, --quiet, stored in cli_model_args. */
 struct args_group cli_model_group(void);
+/* The engine options that cli_model_args stands for. */
+void cli_engine_options(brim_engine_options *options);
 /* Opens by cli_model_args, with progress on a terminal; reports failures. NULL on failure. */
 brim_engine *cli_open_engine(const char *path);
 

@@ -22,7 +22,7 @@ struct test {
 };
 
 struct setting {
-    const char *model, *output, *prompt, *level;
+    const char *model, *output, *prompt;
     int64_t n_repeat, chunk;
     int64_t n_prompt[MAX_LIST], n_gen[MAX_LIST], n_depth[MAX_LIST];
     size_t n_prompts, n_gens, n_depths;
@@ -94,8 +94,14 @@ struct machine {
     char processor[128], when[32];
     brim_model_info info;
     uint64_t peak_bytes;
-    const char *activations, *level;
+    const char *activations;
 };
+
+/* As llama-bench names them. */
+static const char *backend_name(const struct machine *m)
+{
+    return !strcmp(m->info.device, "cuda") ? "CUDA" : "CPU";
+}
 
 static void print_json(const struct setting *s, const struct machine *m, const struct test *tests,
                        size_t n_test)
@@ -109,10 +115,11 @@ static void print_json(const struct setting *s, const struct machine *m, const s
         jw_text_at(&json, "test", test->name);
         jw_text_at(&json, "build_version", BRIM_VERSION_STRING);
         jw_text_at(&json, "cpu_info", m->processor);
-        jw_text_at(&json, "backends", "CPU");
+        jw_text_at(&json, "backends", backend_name(m));
+        jw_text_at(&json, "gpu_info", m->info.gpu);
         jw_text_at(&json, "cpu_tier", m->info.cpu_tier);
         jw_text_at(&json, "activations", m->activations);
-        jw_text_at(&json, "matmul_level", m->level);
+        jw_text_at(&json, "level", m->info.level);
         jw_text_at(&json, "model_filename", s->model);
         jw_text_at(&json, "model_type", m->info.family);
         jw_text_at(&json, "model_format", m->info.format);
@@ -170,17 +177,18 @@ static void csv_number(double value, int digits, const char *after)
 static void print_csv(const struct setting *s, const struct machine *m, const struct test *tests,
                       size_t n_test)
 {
-    puts("build_version,cpu_info,backends,cpu_tier,activations,matmul_level,model_filename,"
+    puts("build_version,cpu_info,backends,gpu_info,cpu_tier,activations,level,model_filename,"
          "model_type,model_size,n_ubatch,n_threads,n_prompt,n_gen,n_depth,test,test_time,avg_ns,"
          "stddev_ns,avg_ts,stddev_ts,median_ts,max_ts,load_ns,peak_bytes,checked");
     for (size_t t = 0; t < n_test; t++) {
         const struct test *test = &tests[t];
         csv_text(BRIM_VERSION_STRING, ",");
         csv_text(m->processor, ",");
-        csv_text("CPU", ",");
+        csv_text(backend_name(m), ",");
+        csv_text(m->info.gpu, ",");
         csv_text(m->info.cpu_tier, ",");
         csv_text(m->activations, ",");
-        csv_text(m->level, ",");
+        csv_text(m->info.level, ",");
         csv_text(s->model, ",");
         csv_text(m->info.family, ",");
         csv_number((double)m->info.file_bytes, 0, ",");
@@ -207,13 +215,19 @@ static void print_md(const struct setting *s, const struct machine *m, const str
                      size_t n_test)
 {
     (void)s;
-    puts("| model | size | tier | activations | threads | test | t/s |\n"
-         "| --- | ---: | --- | --- | ---: | ---: | ---: |");
-    for (size_t t = 0; t < n_test; t++)
-        printf("| %s %s | %.2f MiB | %s | %s | %d | %s | %.2f ± %.2f |\n", m->info.family,
-               m->info.format, (double)m->info.file_bytes / 1048576, m->info.cpu_tier,
-               m->activations, m->info.n_thread, tests[t].name, tests[t].rate.mean,
+    bool cuda = !strcmp(m->info.device, "cuda");
+    printf("| model | size | %s | activations | %s | test | t/s |\n"
+           "| --- | ---: | --- | --- | ---: | ---: | ---: |\n",
+           cuda ? "gpu" : "tier", cuda ? "level" : "threads");
+    for (size_t t = 0; t < n_test; t++) {
+        char threads[16];
+        snprintf(threads, sizeof(threads), "%d", m->info.n_thread);
+        printf("| %s %s | %.2f MiB | %s | %s | %s | %s | %.2f ± %.2f |\n", m->info.family,
+               m->info.format, (double)m->info.file_bytes / 1048576,
+               cuda ? m->info.gpu : m->info.cpu_tier, m->activations,
+               cuda ? m->info.level : threads, tests[t].name, tests[t].rate.mean,
                tests[t].rate.stddev);
+    }
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -306,7 +320,7 @@ static int bench_model(const struct setting *s)
     if (!s->no_check && !(reference = bench_reference(s->model, &n_reference))) return CLI_FAILED;
 
     brim_engine_options options;
-    bench_engine_options(&options, s->level);
+    bench_engine_options(&options, NULL);
     brim_engine *engine = NULL;
     brim_error err = {0};
     if (brim_engine_open(&engine, s->model, &options, &err) != BRIM_OK) {
@@ -317,9 +331,9 @@ static int bench_model(const struct setting *s)
     free(reference);
     if (s->no_check) cli_warning("results are not checked against the C reference");
 
-    struct machine machine = {.activations = int8 ? "int8" : "f32",
-                              .level = s->level ? s->level : "split-k"};
+    struct machine machine = {.activations = int8 ? "int8" : "f32"};
     brim_engine_info(engine, &machine.info);
+    if (!strcmp(machine.info.device, "cuda")) machine.activations = "bf16";
     bench_processor_name(machine.processor, sizeof(machine.processor));
     time_t now = time(NULL);
     strftime(machine.when, sizeof(machine.when), "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
@@ -360,8 +374,6 @@ int cmd_bench_model(int argc, char **argv)
         {"prompt", 0, ARGS_TEXT, &s.prompt, "TEXT",
          "also measure the time to the first token of this text", 0, 0},
         {"ubatch-size", 'u', ARGS_INT, &s.chunk, "N", "rows evaluated at once (512)", 1, 1 << 20},
-        {"matmul-level", 0, ARGS_CHOICE, &s.level, "dense|matvec|tiled|split-k",
-         "rung of the kernel ladder (split-k)", 0, 0},
         {"no-warmup", 0, ARGS_FLAG, &s.no_warmup, NULL, "no untimed run before a test", 0, 0},
         {"no-check", 0, ARGS_FLAG, &s.no_check, NULL,
          "time without comparing with the C reference; results say so", 0, 0},

@@ -23,7 +23,8 @@ extern char **environ;
 enum { MAX_VARIANT = 32, MAX_REPEAT = 100, N_METRIC = 3 };
 
 static const char *const metric_names[N_METRIC] = {"prefill_tps", "decode_tps", "output_tps"};
-static const char *const levels[] = {"dense", "matvec", "tiled", "split-k"};
+static const char *const levels[] = {"dense", "matvec",  "fused", "attention",
+                                     "tiled", "split-k", "hopper"};
 static const char *const tiers[] = {"c", "avx2", "avx512", "neon"};
 
 struct variant {
@@ -42,6 +43,27 @@ static struct {
     double cooldown_s;
     bool no_check, offline, quiet;
 } args;
+
+static bool on_cuda(void)
+{
+    return args.device && !strcmp(args.device, "cuda");
+}
+
+/* fused, attention and hopper are rungs of the CUDA ladder alone. */
+static bool level_exists(const char *level)
+{
+    return on_cuda() ||
+           (strcmp(level, "fused") && strcmp(level, "attention") && strcmp(level, "hopper"));
+}
+
+static void engine_options(brim_engine_options *options, const struct variant *variant)
+{
+    bench_engine_options(options, variant->level);
+    options->n_thread = (int)args.n_thread;
+    options->cpu_tier = variant->tier;
+    options->activations_int8 = variant->int8;
+    if (on_cuda()) options->device = BRIM_DEVICE_CUDA;
+}
 
 /* ---- one sample: the child ------------------------------------------------------------------- */
 
@@ -78,10 +100,7 @@ static brim_status one_run(brim_engine *engine, brim_session *session, const int
 static int run_sample(const struct variant *variant)
 {
     brim_engine_options options;
-    bench_engine_options(&options, variant->level);
-    options.n_thread = (int)args.n_thread;
-    options.cpu_tier = variant->tier;
-    options.activations_int8 = variant->int8;
+    engine_options(&options, variant);
     brim_error err = {0};
     brim_engine *engine = NULL;
     if (brim_engine_open(&engine, args.model, &options, &err) != BRIM_OK) return cli_fail(&err);
@@ -139,9 +158,14 @@ static bool parse_variant(const char *text, struct variant *out)
         rest += len;
     }
     out->int8 = !strcmp(rest, ":int8");
+    if (out->level && (!level_exists(out->level) || (on_cuda() && (out->tier || out->int8))))
+        out->level = NULL;
     if (!out->level || (*rest && !out->int8)) {
-        cli_error("--variant: '%s' is not LEVEL[:TIER[:int8]] with LEVEL dense, matvec, tiled or "
-                  "split-k and TIER c, avx2, avx512 or neon",
+        cli_error(on_cuda()
+                      ? "--variant: '%s' is not LEVEL with LEVEL dense, matvec, fused, "
+                        "attention, tiled, split-k or hopper"
+                      : "--variant: '%s' is not LEVEL[:TIER[:int8]] with LEVEL dense, matvec, "
+                        "tiled or split-k and TIER c, avx2, avx512 or neon",
                   text);
         return false;
     }
@@ -165,9 +189,15 @@ static bool tier_works(const char *tier)
 static size_t all_variants(struct variant *variants)
 {
     size_t n = 0;
+    for (size_t l = 0; on_cuda() && l < sizeof(levels) / sizeof(levels[0]); l++, n++) {
+        variants[n] = (struct variant){.level = levels[l]};
+        snprintf(variants[n].name, sizeof(variants[n].name), "%s", levels[l]);
+    }
+    if (on_cuda()) return n;
     for (size_t t = 0; t < sizeof(tiers) / sizeof(tiers[0]); t++) {
         if (!tier_works(tiers[t])) continue;
         for (size_t l = 0; l < sizeof(levels) / sizeof(levels[0]); l++) {
+            if (!level_exists(levels[l])) continue;
             struct variant *v = &variants[n++];
             *v = (struct variant){.level = levels[l], .tier = tiers[t]};
             snprintf(v->name, sizeof(v->name), "%s:%s", levels[l], tiers[t]);
@@ -185,10 +215,7 @@ static bool check_variants(const struct variant *variants, size_t n_variant)
     bool ok = reference != NULL;
     for (size_t i = 0; i < n_variant && ok; i++) {
         brim_engine_options options;
-        bench_engine_options(&options, variants[i].level);
-        options.n_thread = (int)args.n_thread;
-        options.cpu_tier = variants[i].tier;
-        options.activations_int8 = variants[i].int8;
+        engine_options(&options, &variants[i]);
         brim_engine *engine = NULL;
         brim_error err = {0};
         ok = brim_engine_open(&engine, args.model, &options, &err) == BRIM_OK;
@@ -229,6 +256,8 @@ static bool spawn_sample(struct variant *variant)
                            seed,
                            "--prefill-logits",
                            args.prefill_logits,
+                           "--device",
+                           args.device ? args.device : "cpu",
                            args.n_thread ? "--threads" : NULL,
                            threads,
                            NULL};
@@ -281,6 +310,7 @@ static bool print_report(FILE *out, const struct variant *variants, size_t n_var
     jw_text_at(&json, "benchmark", "progression");
     jw_text_at(&json, "build_version", BRIM_VERSION_STRING);
     jw_text_at(&json, "cpu_info", processor);
+    jw_text_at(&json, "device", args.device ? args.device : "cpu");
     jw_text_at(&json, "model", args.model);
     jw_text_at(&json, "time", when);
     jw_int_at(&json, "input_len", args.n_input);
@@ -388,14 +418,15 @@ int cmd_bench_progression(int argc, char **argv)
          "logits of every prompt row or of the last (all)", 0, 0},
         {"variant", 0, ARGS_LIST, &chosen, "V",
          "LEVEL[:TIER[:int8]], repeated; LEVEL is dense, matvec, tiled or\n"
-         "split-k (default: all levels on every tier of this processor)",
+         "split-k, with --device cuda also fused, attention or hopper and\n"
+         "no TIER (default: all levels on every tier of this processor)",
          0, 0},
         {"seed", 0, ARGS_SEED, &args.seed, "N", "of the random prompt (0)", 0, 0},
         {"cooldown-seconds", 0, ARGS_REAL, &args.cooldown_s, "S", "pause after each process (0)", 0,
          3600},
         {"json-output", 0, ARGS_TEXT, &args.json_output, "FILE",
          "settings, raw samples and medians; - for standard output", 0, 0},
-        {"device", 0, ARGS_CHOICE, &args.device, "cpu", "(cpu)", 0, 0},
+        {"device", 0, ARGS_CHOICE, &args.device, "cpu|cuda", "(cpu)", 0, 0},
         {"threads", 't', ARGS_INT, &args.n_thread, "N", "worker threads (all processors)", 1, 1024},
         {"offline", 0, ARGS_FLAG, &args.offline, NULL, "accepted: nothing is ever downloaded", 0,
          0},
@@ -407,8 +438,9 @@ int cmd_bench_progression(int argc, char **argv)
     const struct args_command command = {
         .name = "bench progression",
         .positional = "[MODEL]",
-        .about = "A model on the rungs of the kernel ladder: dense weights, W4 matvec, W4 tiles, "
-                 "split-K.\nEvery sample is a fresh process; repeats alternate forward and reverse "
+        .about = "A model on the rungs of the kernel ladder, dense weights to split-K (on a GPU to "
+                 "the kernels\nfor Hopper).\nEvery sample is a fresh process; repeats alternate "
+                 "forward and reverse "
                  "order.",
         .groups = {{"Options", options, sizeof(options) / sizeof(options[0])}},
         .max_positional = 1,

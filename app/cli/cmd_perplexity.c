@@ -128,6 +128,9 @@ static int score(brim_engine *engine, const char *path, int64_t n_window, int64_
             jw_int_at(&json, "windows", n_windows);
             jw_int_at(&json, "ctx", n_window);
             jw_text_at(&json, "activations", int8 ? "int8" : "f32");
+            jw_text_at(&json, "device", info.device);
+            jw_text_at(&json, "gpu", info.gpu);
+            jw_text_at(&json, "level", info.level);
             jw_text_at(&json, "cpu_tier", info.cpu_tier);
             jw_real_at(&json, "seconds", (double)(cli_now_ns() - start) / 1e9);
             jw_close(&json);

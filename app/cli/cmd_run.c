@@ -48,6 +48,9 @@ static void print_json(const brim_model_info *info, const struct gen_figures *f,
     jw_text_at(&json, "finish", gen_finish_name(f->finish));
     jw_text_at(&json, "family", info->family);
     jw_text_at(&json, "format", info->format);
+    jw_text_at(&json, "device", info->device);
+    jw_text_at(&json, "gpu", info->gpu);
+    jw_text_at(&json, "level", info->level);
     jw_text_at(&json, "cpu_tier", info->cpu_tier);
     jw_int_at(&json, "threads", info->n_thread);
     jw_real_at(&json, "load_seconds", (double)info->load_ns * 1e-9);

@@ -40,8 +40,10 @@ typedef struct brim_engine_options {
     int n_thread;             /* 0: the processors this process may use */
     const char *cpu_tier;     /* NULL: best; else "c", "avx2", "avx512", "neon" */
     bool activations_int8;    /* quantize activations per group of 32 (faster, less exact) */
-    const char *matmul_level; /* CPU ladder for benchmarks: "dense", "matvec", "tiled", "split-k";
-                                 NULL: the default, "split-k" */
+    /* Rung of the kernel ladder, for benchmarks; each keeps what the one before brought. CPU:
+     * "dense", "matvec", "tiled", "split-k" (the default, NULL). CUDA: "dense", "matvec", "fused",
+     * "attention", "tiled", "split-k", "hopper" (the default). */
+    const char *level;
     brim_progress_fn *progress;
     void *progress_ctx;
     brim_log_fn *warn;
@@ -60,7 +62,10 @@ BRIM_API void brim_engine_close(brim_engine **engine);
 typedef struct brim_model_info {
     const char *family; /* "llama", "qwen2", "qwen3" */
     const char *format; /* "gguf v3", "safetensors" */
-    const char *cpu_tier;
+    const char *cpu_tier; /* "" on a GPU */
+    const char *device;   /* "cpu", "cuda" */
+    const char *gpu;      /* the GPU's name; "" on the CPU */
+    const char *level;    /* rung of the kernel ladder */
     int64_t n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim, n_vocab, n_context;
     uint64_t file_bytes, weight_bytes; /* on disk; as repacked in memory */
     uint64_t kv_bytes_per_token;

@@ -56,7 +56,32 @@ struct brim_attention_args {
     struct brim_rows *out; /* [n_row][n_head][head_dim] */
 };
 
+/* Ids begin.. end - 1. */
+struct brim_id_range {
+    int32_t begin, end;
+};
+
+/* What a matrix is for: a device may keep it in another form. */
+enum brim_matrix_role {
+    BRIM_MATRIX_LINEAR,        /* norm_linear, linear_add, head */
+    BRIM_MATRIX_GATE_UP,       /* norm_gate_up; two parts, gate first */
+    BRIM_MATRIX_TABLE,         /* embed */
+    BRIM_MATRIX_TABLE_AND_HEAD /* embed and head */
+};
+
+/* How the next token is chosen; the fields of brim_sampling. */
+struct brim_sample_args {
+    float temperature, top_p, min_p, repeat_penalty;
+    int32_t top_k;
+    const int32_t *recent; /* host, tokens of the penalty's window */
+    int64_t n_recent;      /* 0: no penalty */
+    float uniform;         /* in [0, 1) */
+};
+
 struct brim_backend_info {
+    const char *name;     /* "cpu", "cuda" */
+    const char *device;   /* the GPU's name; "" on the CPU */
+    const char *level;    /* rung of the kernel ladder */
     const char *cpu_tier; /* "avx512"; "" where no kernel of ours runs on the CPU */
     int n_thread;
     uint64_t weight_bytes; /* as held in memory */
@@ -74,12 +99,16 @@ struct brim_backend_ops {
     brim_status (*matrix_create)(struct brim_backend *backend, struct brim_matrix **out,
                                  const struct brim_weight *parts,
                                  const struct brim_weight *const *biases, int n_part,
-                                 const char *name, brim_error *err);
+                                 enum brim_matrix_role role, const char *name, brim_error *err);
     void (*matrix_free)(struct brim_backend *backend, struct brim_matrix **matrix);
     /* Finite values only: BRIM_E_NOT_FINITE otherwise. */
     brim_status (*vector_create)(struct brim_backend *backend, struct brim_vector **out,
                                  const struct brim_weight *w, const char *name, brim_error *err);
     void (*vector_free)(struct brim_backend *backend, struct brim_vector **vector);
+    /* Every weight is created; of the vocabulary's rows only those in the n ascending ranges may be
+     * sampled. Called once, before any session. NULL: nothing to do. */
+    brim_status (*loaded)(struct brim_backend *backend, const struct brim_id_range *ranges,
+                          size_t n, brim_error *err);
     /* Valid once the weights are created. */
     void (*info)(const struct brim_backend *backend, struct brim_backend_info *out);
 
@@ -133,6 +162,12 @@ struct brim_backend_ops {
                  struct brim_rows *logits);
     /* Start the work if it has not started; the first failure of the step. Does not wait. */
     brim_status (*step_end)(struct brim_step *step, brim_error *err);
+    /* Wait for the step's work; the first failure of any of it. */
+    brim_status (*step_wait)(struct brim_step *step, brim_error *err);
+    /* The token after row 0 of `logits`, as brim_sampler_next chooses it; -1: the logits are not
+     * finite. Waits. NULL: the caller samples on the host. */
+    brim_status (*sample)(struct brim_step *step, const struct brim_rows *logits,
+                          const struct brim_sample_args *args, int32_t *id, brim_error *err);
     /* Wait, and make row 0.. of `rows` readable: a pointer valid until the rows change. NULL on
      * failure. */
     const float *(*rows_read)(struct brim_step *step, const struct brim_rows *rows,
@@ -151,8 +186,17 @@ struct brim_backend_cpu_options {
     int n_thread;     /* 0: the processors this process may use */
     const char *tier; /* NULL: the best */
     bool activations_int8;
-    const char *matmul_level; /* NULL: the default; see brim.h */
+    const char *level; /* NULL: the default; see brim.h */
 };
 brim_status brim_backend_cpu_open(struct brim_backend **out,
                                   const struct brim_backend_cpu_options *options, brim_error *err);
+
+struct brim_backend_cuda_options {
+    int ordinal;
+    const char *level; /* NULL: the default, "hopper"; see brim.h */
+};
+/* BRIM_E_DEVICE, BRIM_E_DRIVER or BRIM_E_ARCH where there is no device this build runs on. */
+brim_status brim_backend_cuda_open(struct brim_backend **out,
+                                   const struct brim_backend_cuda_options *options,
+                                   brim_error *err);
 #endif

@@ -65,8 +65,9 @@ static brim_status pack(struct cpu_backend *cpu, struct brim_matrix *matrix,
 static brim_status matrix_create(struct brim_backend *backend, struct brim_matrix **out,
                                  const struct brim_weight *parts,
                                  const struct brim_weight *const *biases, int n_part,
-                                 const char *name, brim_error *err)
+                                 enum brim_matrix_role role, const char *name, brim_error *err)
 {
+    (void)role; /* panels serve every one */
     struct cpu_backend *cpu = self(backend);
     assert(n_part >= 1 && n_part <= BRIM_MATRIX_PARTS);
     *out = NULL;
@@ -130,7 +131,16 @@ static brim_status vector_create(struct brim_backend *backend, struct brim_vecto
 static void info(const struct brim_backend *backend, struct brim_backend_info *out)
 {
     const struct cpu_backend *cpu = (const struct cpu_backend *)backend;
+    static const char *const levels[] = {
+        [BRIM_MATMUL_SPLIT_K] = "split-k",
+        [BRIM_MATMUL_TILED] = "tiled",
+        [BRIM_MATMUL_MATVEC] = "matvec",
+        [BRIM_MATMUL_DENSE] = "dense",
+    };
     *out = (struct brim_backend_info){
+        .name = "cpu",
+        .device = "",
+        .level = levels[cpu->level],
         .cpu_tier = brim_cpu_tier_name(cpu->ops->tier),
         .n_thread = brim_pool_size(cpu->pool),
         .weight_bytes = cpu->weight_bytes,
@@ -282,6 +292,13 @@ static brim_status step_end(struct brim_step *step, brim_error *err)
     return BRIM_OK;
 }
 
+static brim_status step_wait(struct brim_step *step, brim_error *err)
+{
+    (void)step;
+    (void)err;
+    return BRIM_OK;
+}
+
 static const float *rows_read(struct brim_step *step, const struct brim_rows *rows, brim_error *err)
 {
     (void)step;
@@ -336,6 +353,7 @@ static const struct brim_backend_ops cpu_ops = {
     .linear_add = brim_cpu_linear_add,
     .head = brim_cpu_head,
     .step_end = step_end,
+    .step_wait = step_wait,
     .rows_read = rows_read,
     .rows_write = rows_write,
 };
@@ -370,8 +388,8 @@ static brim_status choose_level(const char *name, enum brim_matmul_level *out, b
         *out = levels[i].level;
         if (strcmp(name, levels[i].name) == 0) return BRIM_OK;
     }
-    return brim_fail(err, BRIM_E_ARGUMENT,
-                     "matmul level: \"%s\" is none of dense, matvec, tiled, split-k", name);
+    return brim_fail(err, BRIM_E_ARGUMENT, "level: \"%s\" is none of dense, matvec, tiled, split-k",
+                     name);
 }
 
 brim_status brim_backend_cpu_open(struct brim_backend **out,
@@ -382,7 +400,7 @@ brim_status brim_backend_cpu_open(struct brim_backend **out,
     enum brim_cpu_tier tier;
     enum brim_matmul_level level;
     BRIM_TRY(choose_tier(options->tier, &processor, &tier, err));
-    BRIM_TRY(choose_level(options->matmul_level, &level, err));
+    BRIM_TRY(choose_level(options->level, &level, err));
     struct cpu_backend *cpu = brim_calloc(1, sizeof *cpu);
     BRIM_REQUIRE(err, cpu, BRIM_E_NO_MEMORY, "backend: out of memory");
     cpu->base.ops = &cpu_ops;

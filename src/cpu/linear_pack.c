@@ -86,15 +86,6 @@ static bool finite_element(enum brim_dtype dtype, const uint8_t *at)
     return (bits & 0x7F800000) != 0x7F800000;
 }
 
-/* The low nibbles of eight bytes, first byte lowest. */
-static uint32_t low_nibbles(uint64_t bytes)
-{
-    bytes &= 0x0F0F0F0F0F0F0F0F;
-    bytes = (bytes | bytes >> 4) & 0x00FF00FF00FF00FF;
-    bytes = (bytes | bytes >> 8) & 0x0000FFFF0000FFFF;
-    return (uint32_t)(bytes | bytes >> 16);
-}
-
 /* Bytes 0, 2, 4 and 6. */
 static uint32_t even_bytes(uint64_t bytes)
 {
@@ -147,9 +138,8 @@ static void pack_q4(struct pack_job *job, const struct source_row *row, int64_t 
             memcpy(scale, &wide, 4);
             memcpy(bias, &min, 4);
         }
-        uint64_t first = load_u64(from + head), second = load_u64(from + head + 8);
-        const uint32_t words[4] = {low_nibbles(first), low_nibbles(second), low_nibbles(first >> 4),
-                                   low_nibbles(second >> 4)};
+        uint32_t words[4];
+        brim_weight_q4_words(from + head, words);
         uint8_t *codes = panel + 2 * BRIM_PANEL * element + 4 * (size_t)lane;
         for (size_t j = 0; j < 4; j++) memcpy(codes + j * BRIM_PANEL * 4, &words[j], 4);
     }
@@ -255,52 +245,7 @@ static void pack_panel(void *arg, int64_t index, int worker)
 
 int brim_linear_can_fuse(const struct brim_weight *parts, int n_part)
 {
-    for (int i = 1; i < n_part; i++)
-        if (parts[i].kind != parts[0].kind || parts[i].dtype != parts[0].dtype ||
-            parts[i].group != parts[0].group || parts[i].n_in != parts[0].n_in)
-            return 0;
-    return 1;
-}
-
-static brim_status check_part(const struct brim_weight *w, const char *name, brim_error *err)
-{
-    BRIM_REQUIRE(err, w->n_out >= 0 && w->n_in >= 0, BRIM_E_SHAPE, "%s: negative dimension", name);
-    bool quantized = w->kind != BRIM_WEIGHT_DENSE, affine = w->kind == BRIM_WEIGHT_AFFINE4;
-    int group = affine ? w->group : 32;
-    BRIM_REQUIRE(err, group == 32 || group == 64 || group == 128, BRIM_E_UNSUPPORTED,
-                 "%s: groups of %d are not supported (32, 64 and 128 are)", name, group);
-    BRIM_REQUIRE(err, !quantized || w->n_in % group == 0, BRIM_E_SHAPE,
-                 "%s: %" PRId64 " inputs are not a multiple of the group of %d", name, w->n_in,
-                 group);
-    BRIM_REQUIRE(err,
-                 w->dtype == BRIM_DTYPE_F32 || w->dtype == BRIM_DTYPE_F16 ||
-                     w->dtype == BRIM_DTYPE_BF16,
-                 BRIM_E_DTYPE, "%s: element type %s is not one of f32, f16, bf16", name,
-                 brim_dtype_name(w->dtype));
-    uint64_t need;
-    BRIM_REQUIRE(err,
-                 brim_mul_u64((uint64_t)w->n_out, brim_weight_row_bytes(w), &need) &&
-                     need <= w->data_bytes,
-                 BRIM_E_SHAPE, "%s: %zu bytes are too few for %" PRId64 " x %" PRId64 " %s", name,
-                 w->data_bytes, w->n_out, w->n_in, brim_weight_kind_name(w->kind));
-    BRIM_REQUIRE(err, w->data || need == 0, BRIM_E_MISSING, "%s: no data", name);
-    BRIM_REQUIRE(err, !affine || need == 0 || (w->scales && w->biases), BRIM_E_MISSING,
-                 "%s: scales or biases are missing", name);
-    BRIM_REQUIRE(err,
-                 w->n_rope_head == 0 ||
-                     (w->n_rope_head > 0 && w->n_out % (2 * (int64_t)w->n_rope_head) == 0),
-                 BRIM_E_SHAPE, "%s: %" PRId64 " rows do not divide into %d heads", name, w->n_out,
-                 w->n_rope_head);
-    return BRIM_OK;
-}
-
-/* Is some -8 d of these Q4_0 blocks too large for f16? */
-static bool q4_0_overflows(const struct brim_weight *w)
-{
-    const uint8_t *at = w->data;
-    for (int64_t block = 0; block < w->n_out * (w->n_in / 32); block++, at += 18)
-        if ((load_u16(at) & 0x7FFF) >= 0x7000) return true; /* 8192 * 8 = 65536 */
-    return false;
+    return brim_weight_can_join(parts, n_part);
 }
 
 static void choose_layout(struct brim_linear *out, const struct brim_weight *parts, int n_part,
@@ -323,7 +268,7 @@ static void choose_layout(struct brim_linear *out, const struct brim_weight *par
         out->group = first->kind == BRIM_WEIGHT_AFFINE4 ? first->group : 32;
         if (first->kind != BRIM_WEIGHT_AFFINE4) out->dtype = BRIM_DTYPE_F16;
         for (int i = 0; i < n_part; i++)
-            if (parts[i].kind == BRIM_WEIGHT_Q4_0 && q4_0_overflows(&parts[i]))
+            if (parts[i].kind == BRIM_WEIGHT_Q4_0 && brim_weight_q4_0_overflows(&parts[i]))
                 out->dtype = BRIM_DTYPE_F32;
     }
     if (level == BRIM_MATMUL_DENSE && out->kind != BRIM_LINEAR_DENSE) {
@@ -353,7 +298,7 @@ static brim_status pack(struct brim_linear *out, const struct brim_weight *parts
                  "%s: weights of different kind, group or width cannot be one matrix", name);
     out->n_in = parts[0].n_in;
     for (int i = 0; i < n_part; i++) {
-        BRIM_TRY(check_part(&parts[i], name, err));
+        BRIM_TRY(brim_weight_check(&parts[i], name, err));
         BRIM_REQUIRE(err, !__builtin_add_overflow(out->n_out, parts[i].n_out, &out->n_out),
                      BRIM_E_SHAPE, "%s: too many rows", name);
     }

@@ -55,8 +55,10 @@ static brim_status load(struct brim_model *model, struct brim_weight_loader *loa
     const struct brim_model_config *config = &model->config;
     const struct brim_matrix_part embed = {"model.embed_tokens", config->n_vocab};
     const struct brim_matrix_part head = {"lm_head", config->n_vocab};
-    BRIM_TRY(brim_load_matrix(loader, &model->embed, "", &embed, 1, config->n_embd, BRIM_BIAS_NONE,
-                              err));
+    enum brim_matrix_role role =
+        config->tie_embeddings ? BRIM_MATRIX_TABLE_AND_HEAD : BRIM_MATRIX_TABLE;
+    BRIM_TRY(brim_load_matrix(loader, &model->embed, "", &embed, 1, config->n_embd, role,
+                              BRIM_BIAS_NONE, err));
     for (int64_t i = 0; i < config->n_layer; i++) {
         char prefix[64];
         snprintf(prefix, sizeof prefix, "model.layers.%" PRId64 ".", i);
@@ -67,7 +69,7 @@ static brim_status load(struct brim_model *model, struct brim_weight_loader *loa
         model->head = model->embed;
     else
         BRIM_TRY(brim_load_matrix(loader, &model->head, "", &head, 1, config->n_embd,
-                                  BRIM_BIAS_NONE, err));
+                                  BRIM_MATRIX_LINEAR, BRIM_BIAS_NONE, err));
     model->fingerprint = loader->hash;
     return BRIM_OK;
 }

@@ -83,7 +83,8 @@ brim_status brim_load_vector(struct brim_weight_loader *loader, struct brim_vect
 
 brim_status brim_load_matrix(struct brim_weight_loader *loader, struct brim_matrix **out,
                              const char *prefix, const struct brim_matrix_part *parts, int n_part,
-                             int64_t n_in, enum brim_bias bias, brim_error *err)
+                             int64_t n_in, enum brim_matrix_role role, enum brim_bias bias,
+                             brim_error *err)
 {
     struct brim_weight weights[3] = {{0}}, bias_weights[3];
     const struct brim_weight *biases[3] = {0};
@@ -108,7 +109,7 @@ brim_status brim_load_matrix(struct brim_weight_loader *loader, struct brim_matr
         }
     }
     BRIM_TRY(loader->backend->ops->matrix_create(loader->backend, out, weights, biases, n_part,
-                                                 first, err));
+                                                 role, first, err));
     for (int i = 0; i < n_part; i++) {
         finish(loader, &weights[i]);
         if (biases[i]) finish(loader, biases[i]);
@@ -130,12 +131,14 @@ brim_status brim_load_common_layer(struct brim_weight_loader *loader, struct bri
     const struct brim_matrix_part gate_up[] = {{"mlp.gate_proj", n_ff}, {"mlp.up_proj", n_ff}};
     const struct brim_matrix_part down[] = {{"mlp.down_proj", n_embd}};
     BRIM_TRY(brim_load_vector(loader, &layer->attn_norm, prefix, "input_layernorm", n_embd, err));
-    BRIM_TRY(brim_load_matrix(loader, &layer->qkv, prefix, qkv, 3, n_embd, qkv_bias, err));
+    BRIM_TRY(brim_load_matrix(loader, &layer->qkv, prefix, qkv, 3, n_embd, BRIM_MATRIX_LINEAR,
+                              qkv_bias, err));
     BRIM_TRY(brim_load_matrix(loader, &layer->attn_out, prefix, attn_out, 1, q_width,
-                              BRIM_BIAS_NONE, err));
+                              BRIM_MATRIX_LINEAR, BRIM_BIAS_NONE, err));
     BRIM_TRY(brim_load_vector(loader, &layer->ffn_norm, prefix, "post_attention_layernorm", n_embd,
                               err));
-    BRIM_TRY(
-        brim_load_matrix(loader, &layer->gate_up, prefix, gate_up, 2, n_embd, BRIM_BIAS_NONE, err));
-    return brim_load_matrix(loader, &layer->down, prefix, down, 1, n_ff, BRIM_BIAS_NONE, err);
+    BRIM_TRY(brim_load_matrix(loader, &layer->gate_up, prefix, gate_up, 2, n_embd,
+                              BRIM_MATRIX_GATE_UP, BRIM_BIAS_NONE, err));
+    return brim_load_matrix(loader, &layer->down, prefix, down, 1, n_ff, BRIM_MATRIX_LINEAR,
+                            BRIM_BIAS_NONE, err);
 }

@@ -29,7 +29,8 @@ enum brim_bias { BRIM_BIAS_NONE, BRIM_BIAS_REQUIRED };
  * BRIM_E_UNSUPPORTED: leaving it out would give wrong text silently. */
 brim_status brim_load_matrix(struct brim_weight_loader *loader, struct brim_matrix **out,
                              const char *prefix, const struct brim_matrix_part *parts, int n_part,
-                             int64_t n_in, enum brim_bias bias, brim_error *err);
+                             int64_t n_in, enum brim_matrix_role role, enum brim_bias bias,
+                             brim_error *err);
 
 /* What every family has: norms, output projection, gate + up, down. */
 brim_status brim_load_common_layer(struct brim_weight_loader *loader, struct brim_layer *layer,

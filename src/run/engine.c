@@ -90,15 +90,16 @@ static brim_status take_text(brim_engine *engine, struct brim_checkpoint *checkp
 static brim_status open_backend(brim_engine *engine, const brim_engine_options *options,
                                 brim_error *err)
 {
-    BRIM_REQUIRE(err, options->device != BRIM_DEVICE_CUDA, BRIM_E_DEVICE,
-                 "device cuda: this build has no CUDA engine yet; the CPU is available");
+    const struct brim_backend_cuda_options cuda = {.level = options->level};
+    if (options->device == BRIM_DEVICE_CUDA)
+        return brim_backend_cuda_open(&engine->backend, &cuda, err);
     BRIM_REQUIRE(err, options->device == BRIM_DEVICE_CPU, BRIM_E_ARGUMENT,
                  "device: %d is none of cpu (0), cuda (1)", (int)options->device);
     const struct brim_backend_cpu_options cpu = {
         .n_thread = options->n_thread,
         .tier = options->cpu_tier,
         .activations_int8 = options->activations_int8,
-        .matmul_level = options->matmul_level,
+        .level = options->level,
     };
     return brim_backend_cpu_open(&engine->backend, &cpu, err);
 }
@@ -118,6 +119,9 @@ static brim_status open_engine(brim_engine *engine, const char *path,
         brim_model_load(&engine->model, engine->backend, brim_checkpoint_config(checkpoint),
                         &source, report_progress, &progress, err);
     if (status == BRIM_OK) status = take_text(engine, checkpoint, options, path, err);
+    const struct brim_backend_ops *ops = engine->backend->ops;
+    if (status == BRIM_OK && ops->loaded)
+        status = ops->loaded(engine->backend, engine->sampled, engine->n_sampled, err);
     if (status == BRIM_OK) report_progress(&progress, progress.total);
     brim_checkpoint_close(&checkpoint);
     return status;
@@ -170,6 +174,9 @@ void brim_engine_info(const brim_engine *engine, brim_model_info *out)
         .family = families[c->family],
         .format = engine->format,
         .cpu_tier = backend.cpu_tier,
+        .device = backend.name,
+        .gpu = backend.device,
+        .level = backend.level,
         .n_layer = c->n_layer,
         .n_embd = c->n_embd,
         .n_ff = c->n_ff,

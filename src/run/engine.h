@@ -13,10 +13,6 @@
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
-struct brim_id_range {
-    int32_t begin, end;
-};
-
 struct brim_engine {
     struct brim_backend *backend;
     struct brim_model *model;
@@ -38,11 +34,16 @@ struct brim_session {
     struct brim_state state;
     int32_t *tokens; /* [state.n_position] */
     int64_t n_token;
-    const float *logits;          /* after the last token, borrowed from the backend; or NULL */
+    bool has_logits;              /* after the last token */
+    const float *logits;          /* them on the host, once asked for; or NULL */
     struct brim_rows *all_logits; /* for eval_all, made on its first call */
     brim_continue_fn *keep_going; /* may be NULL */
     void *keep_going_ctx;
 };
+
+/* The logits after the last token on the host; *out is NULL when there are none. */
+brim_status brim_session_fetch_logits(const brim_session *session, const float **out,
+                                      brim_error *err);
 
 /* Is `id` a row of the vocabulary? */
 static inline bool brim_engine_id_ok(const brim_engine *engine, int32_t id)

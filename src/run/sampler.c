@@ -104,14 +104,19 @@ void brim_sampler_close(brim_sampler **sampler_ptr)
     *sampler_ptr = NULL;
 }
 
+/* The first token of the penalty's window. */
+static int64_t penalty_begin(const brim_sampling *s, int64_t n_token)
+{
+    return s->repeat_window >= 0 && n_token > s->repeat_window ? n_token - s->repeat_window : 0;
+}
+
 /* The logits with repeated tokens made less likely: each token once, however often it occurs. */
 static const float *penalise(brim_sampler *sampler, const float *logits, const int32_t *tokens,
                              int64_t n_token)
 {
     const brim_sampling *s = &sampler->sampling;
     int64_t n_vocab = sampler->engine->model->config.n_vocab;
-    int64_t first = 0;
-    if (s->repeat_window >= 0 && n_token > s->repeat_window) first = n_token - s->repeat_window;
+    int64_t first = penalty_begin(s, n_token);
     memcpy(sampler->logits, logits, (size_t)n_vocab * sizeof *logits);
     for (int64_t i = first; i < n_token; i++) {
         if (sampler->seen[tokens[i]]) continue;
@@ -270,6 +275,13 @@ static int32_t draw(brim_sampler *sampler, const float *logits, float largest)
     return key_id(keys[chosen]);
 }
 
+static brim_status check_finite(bool finite, int64_t n_token, brim_error *err)
+{
+    BRIM_REQUIRE(err, finite, BRIM_E_NOT_FINITE,
+                 "sampler: the logits after %" PRId64 " tokens are not finite", n_token);
+    return BRIM_OK;
+}
+
 brim_status brim_sample_logits(brim_sampler *sampler, const float *logits, const int32_t *tokens,
                                int64_t n_token, int32_t *id, brim_error *err)
 {
@@ -277,10 +289,31 @@ brim_status brim_sample_logits(brim_sampler *sampler, const float *logits, const
     if (has_penalty(s)) logits = penalise(sampler, logits, tokens, n_token);
     bool bad;
     int32_t best = argmax(sampler->engine, logits, &bad);
-    BRIM_REQUIRE(err, !bad, BRIM_E_NOT_FINITE,
-                 "sampler: the logits after %" PRId64 " tokens are not finite", n_token);
+    BRIM_TRY(check_finite(!bad, n_token, err));
     *id = is_greedy(s) ? best : draw(sampler, logits, logits[best]);
     return BRIM_OK;
+}
+
+static brim_status sample_on_device(brim_sampler *sampler, const brim_session *session, int32_t *id,
+                                    brim_error *err)
+{
+    const brim_sampling *s = &sampler->sampling;
+    const struct brim_state *state = &session->state;
+    struct brim_sample_args args = {
+        .temperature = s->temperature,
+        .top_p = s->top_p,
+        .min_p = s->min_p,
+        .repeat_penalty = s->repeat_penalty,
+        .top_k = s->top_k,
+        .uniform = is_greedy(s) ? 0 : brim_rng_uniform(&sampler->rng),
+    };
+    if (has_penalty(s)) {
+        int64_t first = penalty_begin(s, session->n_token);
+        args.recent = session->tokens + first;
+        args.n_recent = session->n_token - first;
+    }
+    BRIM_TRY(session->engine->backend->ops->sample(state->step, state->logits, &args, id, err));
+    return check_finite(*id >= 0, session->n_token, err);
 }
 
 brim_status brim_sampler_next(brim_sampler *sampler, const brim_session *session, int32_t *id,
@@ -289,7 +322,10 @@ brim_status brim_sampler_next(brim_sampler *sampler, const brim_session *session
     BRIM_REQUIRE(err, sampler && session && id, BRIM_E_ARGUMENT, "sampler, session or id is null");
     BRIM_REQUIRE(err, sampler->engine == session->engine, BRIM_E_ARGUMENT,
                  "sampler: it was opened for another engine");
-    BRIM_REQUIRE(err, session->logits, BRIM_E_ARGUMENT,
+    BRIM_REQUIRE(err, session->has_logits, BRIM_E_ARGUMENT,
                  "sampler: the session has no logits; evaluate a token first");
-    return brim_sample_logits(sampler, session->logits, session->tokens, session->n_token, id, err);
+    if (session->engine->backend->ops->sample) return sample_on_device(sampler, session, id, err);
+    const float *logits;
+    BRIM_TRY(brim_session_fetch_logits(session, &logits, err));
+    return brim_sample_logits(sampler, logits, session->tokens, session->n_token, id, err);
 }

@@ -89,9 +89,29 @@ const int32_t *brim_session_tokens(const brim_session *session)
     return session->tokens;
 }
 
+brim_status brim_session_fetch_logits(const brim_session *session, const float **out,
+                                      brim_error *err)
+{
+    *out = session->logits;
+    if (!session->has_logits || session->logits) return BRIM_OK;
+    const struct brim_state *state = &session->state;
+    *out = session->engine->backend->ops->rows_read(state->step, state->logits, err);
+    if (!*out) return BRIM_E_DEVICE;
+    /* What the session knows does not change: it only need not be asked for again. */
+    ((brim_session *)(uintptr_t)session)->logits = *out;
+    return BRIM_OK;
+}
+
 const float *brim_session_logits(const brim_session *session)
 {
-    return session->logits;
+    const float *logits;
+    return brim_session_fetch_logits(session, &logits, NULL) == BRIM_OK ? logits : NULL;
+}
+
+static void drop_logits(brim_session *session)
+{
+    session->has_logits = false;
+    session->logits = NULL;
 }
 
 static brim_status check_tokens(const brim_session *session, const int32_t *tokens, int64_t n,
@@ -128,7 +148,7 @@ static brim_status check_cancelled(const brim_session *session, int64_t done, in
 static brim_status forward(brim_session *session, const int32_t *tokens, int64_t n,
                            enum brim_want want, brim_error *err)
 {
-    session->logits = NULL;
+    drop_logits(session);
     BRIM_TRY(brim_model_forward(session->engine->model, &session->state, tokens, n,
                                 session->n_token, want, err));
     for (int64_t i = 0; i < n; i++) session->tokens[session->n_token + i] = tokens[i];
@@ -147,8 +167,9 @@ static brim_status eval_chunks(brim_session *session, const int32_t *tokens, int
                          done + n_row == n ? BRIM_WANT_LAST : BRIM_WANT_NOTHING, err));
         done += n_row;
     }
-    session->logits = session->engine->backend->ops->rows_read(state->step, state->logits, err);
-    return session->logits ? BRIM_OK : BRIM_E_DEVICE;
+    BRIM_TRY(session->engine->backend->ops->step_wait(state->step, err));
+    session->has_logits = true;
+    return BRIM_OK;
 }
 
 /* Arguments are checked; n > 0. */
@@ -181,7 +202,7 @@ brim_status brim_session_sync(brim_session *session, const int32_t *tokens, int6
         n_same++;
     if (n_reused) *n_reused = n_same;
     session->n_token = n_same;
-    session->logits = NULL;
+    drop_logits(session);
     return n == 0 ? BRIM_OK : eval_locked(session, tokens + n_same, n - n_same, err);
 }
 
@@ -209,8 +230,9 @@ static brim_status eval_all_locked(brim_session *session, const int32_t *tokens,
         done += n_row;
         if (done == n) BRIM_TRY(brim_model_head(model, state, n_row - 1, 1, state->logits, err));
     }
-    session->logits = backend->ops->rows_read(state->step, state->logits, err);
-    return session->logits ? BRIM_OK : BRIM_E_DEVICE;
+    BRIM_TRY(backend->ops->step_wait(state->step, err));
+    session->has_logits = true;
+    return BRIM_OK;
 }
 
 brim_status brim_session_eval_all(brim_session *session, const int32_t *tokens, int64_t n,
@@ -234,6 +256,6 @@ brim_status brim_session_rewind(brim_session *session, int64_t n, brim_error *er
                  session->n_token);
     if (n == session->n_token) return BRIM_OK;
     session->n_token = n;
-    session->logits = NULL;
+    drop_logits(session);
     return BRIM_OK;
 }

@@ -111,7 +111,7 @@ static brim_status write_snapshot(const brim_session *session, struct sink *sink
 {
     const struct brim_kv_shape *kv = &session->state.kv_shape;
     const struct brim_backend_ops *ops = session->engine->backend->ops;
-    bool has_logits = session->logits != NULL;
+    bool has_logits = session->has_logits;
     struct layout l = layout_of(session, session->n_token, has_logits);
     struct snapshot_header h = header_of(session, session->n_token, has_logits);
     sink->hash = BRIM_HASH64_SEED;
@@ -119,7 +119,9 @@ static brim_status write_snapshot(const brim_session *session, struct sink *sink
     size_t n = (size_t)session->n_token * sizeof(int32_t);
     if (n > 0 && !put(sink, session->tokens, n, l.tokens)) return BRIM_E_IO;
     n = (size_t)h.n_vocab * sizeof(float);
-    if (has_logits && !put(sink, session->logits, n, l.logits)) return BRIM_E_IO;
+    const float *logits;
+    BRIM_TRY(brim_session_fetch_logits(session, &logits, err));
+    if (has_logits && !put(sink, logits, n, l.logits)) return BRIM_E_IO;
     for (int64_t layer = 0; l.layer > 0 && layer < kv->n_layer; layer++) {
         uint8_t *at = piece_begin(sink);
         memset(at + l.layer - 8, 0, 8);
@@ -134,7 +136,7 @@ brim_status brim_session_snapshot(const brim_session *session, void *data, size_
                                   size_t *n_bytes, brim_error *err)
 {
     BRIM_REQUIRE(err, session && n_bytes, BRIM_E_ARGUMENT, "session or n_bytes is null");
-    *n_bytes = layout_of(session, session->n_token, session->logits != NULL).total;
+    *n_bytes = layout_of(session, session->n_token, session->has_logits).total;
     if (!data) return BRIM_OK;
     BRIM_REQUIRE(err, capacity >= *n_bytes, BRIM_E_ARGUMENT,
                  "snapshot: %zu bytes are needed, the buffer holds %zu", *n_bytes, capacity);
@@ -210,14 +212,14 @@ static brim_status restore(brim_session *session, const uint8_t *data, size_t n_
     const uint8_t *logits = tokens + l.tokens, *layers = logits + l.logits;
     /* From here only a failing device can stop us; the session is then empty, not half restored. */
     session->n_token = 0;
+    session->has_logits = false;
     session->logits = NULL;
     for (int64_t layer = 0; l.layer && layer < h.n_layer; layer++)
         BRIM_TRY(
             ops->kv_import(state->kv, layer, h.n_token, layers + (size_t)layer * l.layer, err));
     if (h.has_logits) {
         BRIM_TRY(ops->rows_write(state->step, state->logits, logits, h.n_vocab, err));
-        session->logits = ops->rows_read(state->step, state->logits, err);
-        if (!session->logits) return BRIM_E_DEVICE;
+        session->has_logits = true;
     }
     if (h.n_token > 0) memcpy(session->tokens, tokens, (size_t)h.n_token * sizeof(int32_t));
     session->n_token = h.n_token;
@@ -265,7 +267,7 @@ brim_status brim_session_save(const brim_session *session, const char *path, bri
     struct stat st;
     BRIM_REQUIRE(err, lstat(path, &st) != 0 || S_ISREG(st.st_mode), BRIM_E_IO,
                  "%s: a directory, link, pipe or device is not replaced by a snapshot", path);
-    struct layout l = layout_of(session, session->n_token, session->logits != NULL);
+    struct layout l = layout_of(session, session->n_token, session->has_logits);
     size_t largest = sizeof(struct snapshot_header);
     if (l.tokens > largest) largest = l.tokens;
     if (l.logits > largest) largest = l.logits;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/status.h"
 #include "tensor/dtype.h"
@@ -50,6 +51,34 @@ size_t brim_weight_row_bytes(const struct brim_weight *w);
 const char *brim_weight_kind_name(enum brim_weight_kind kind);
 /* Row `row` of the matrix as float: out[n_in]. The plain C meaning of every kind. */
 void brim_weight_row_f32(const struct brim_weight *w, int64_t row, float *out);
+
+/* Can this matrix be loaded: known kind and group, enough bytes, nothing null? `name` is for the
+ * text. */
+brim_status brim_weight_check(const struct brim_weight *w, const char *name, brim_error *err);
+/* Are these of one kind, element type, group and width, so that they can lie in one matrix? */
+bool brim_weight_can_join(const struct brim_weight *parts, int n_part);
+/* Is some -8 d of these Q4_0 blocks too large for f16, so that biases need f32? */
+bool brim_weight_q4_0_overflows(const struct brim_weight *w);
+
+/* The low nibbles of eight bytes, first byte lowest. */
+static inline uint32_t brim_low_nibbles(uint64_t bytes)
+{
+    bytes &= 0x0F0F0F0F0F0F0F0F;
+    bytes = (bytes | bytes >> 4) & 0x00FF00FF00FF00FF;
+    bytes = (bytes | bytes >> 8) & 0x0000FFFF0000FFFF;
+    return (uint32_t)(bytes | bytes >> 16);
+}
+
+/* Codes of a Q4_0 or Q4_1 block as AFFINE4 stores them: byte i of the block holds inputs i (low
+ * nibble) and i + 16. Little-endian. */
+static inline void brim_weight_q4_words(const uint8_t *codes, uint32_t *words)
+{
+    uint64_t first, second;
+    memcpy(&first, codes, sizeof first);
+    memcpy(&second, codes + 8, sizeof second);
+    words[0] = brim_low_nibbles(first), words[1] = brim_low_nibbles(second);
+    words[2] = brim_low_nibbles(first >> 4), words[3] = brim_low_nibbles(second >> 4);
+}
 
 /* Named weights, implemented by src/load. Names are those of the Hugging Face checkpoint without
  * ".weight" or ".bias" of the quantizer: "model.layers.0.self_attn.q_proj.weight",

@@ -39,7 +39,7 @@ check "the last is the time to first token" json "d[-1]['test'].startswith('ttft
 check "samples and checks" json "all(len(t['samples_ns']) == 2 and t['checked'] and t['avg_ts'] > 0 for t in d)"
 code 0 bench model $model -p 9 -n 2 -r 1 -o csv -q --activations int8
 check "csv: header and two rows" test "$(wc -l <"$work/out")" = 3
-code 0 bench model $model -p 9 -n 0 -r 1 -q --cpu-tier c --matmul-level dense
+code 0 bench model $model -p 9 -n 0 -r 1 -q --cpu-tier c --level dense
 check "md" grep -q '| pp9 |' "$work/out"
 code 2 bench model
 code 2 bench model $model -p 9,x

@@ -31,7 +31,7 @@ static void options_and_paths(void **state)
               "neon");
 #endif
     brim_engine_options_default(&o);
-    o.matmul_level = "best";
+    o.level = "best";
     MUST_FAIL(brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err), BRIM_E_ARGUMENT,
               "best");
     brim_engine_options_default(&o);

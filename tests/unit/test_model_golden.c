@@ -33,7 +33,7 @@ static float *run_model(const struct golden *g, const struct run *run)
     brim_engine_options options;
     brim_engine_options_default(&options);
     options.cpu_tier = run->tier;
-    options.matmul_level = run->level;
+    options.level = run->level;
     options.activations_int8 = run->int8;
     options.n_thread = run->n_thread;
     brim_engine *engine;
