@@ -106,6 +106,14 @@ BRIM_DEVICE uint32_t bf16x2_pack(float lo, float hi)
     return r;
 }
 
+/* Two floats to f16x2, `lo` in the low half; round to nearest even. */
+BRIM_DEVICE uint32_t f16x2_pack(float lo, float hi)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+
 BRIM_DEVICE float bf16_lo(uint32_t pair)
 {
     return __uint_as_float(pair << 16);

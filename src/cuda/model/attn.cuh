@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the attention kernels share: the online softmax in powers of two. Scores are multiplied by
+ * scale * log2(e) in f32; a maximum of -inf means that nothing was seen. */
+#ifndef BRIM_CUDA_MODEL_ATTN_CUH
+#define BRIM_CUDA_MODEL_ATTN_CUH
+
+#include <math_constants.h>
+
+#include "cuda/model/attn.h"
+#include "cuda/model/common.cuh"
+#include "cuda/model/ops.h"
+
+#define ATTN_LOG2E 1.4426950408889634f
+
+BRIM_DEVICE float attn_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* What to subtract from scores whose maximum is `largest`: never -inf, so that -inf - -inf does
+ * not turn a score that takes no part into NaN. */
+BRIM_DEVICE float attn_base(float largest)
+{
+    return largest == -CUDART_INF_F ? 0.0f : largest;
+}
+
+/* 2^(from - to): what a sum relative to `from` is multiplied by to be relative to `to` >= from. */
+BRIM_DEVICE float attn_keep(float from, float to)
+{
+    return attn_exp2(from - attn_base(to));
+}
+
+/* Any head_dim and both cache types, on the CUDA cores; args->workspace is not used. */
+brim_status attn_any(const brim_cuda_attention_args *args, cudaStream_t stream, brim_error *err);
+
+/* The checks every form needs. */
+brim_status attn_check(const brim_cuda_attention_args *args, brim_error *err);
+
+#endif

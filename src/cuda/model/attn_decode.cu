@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Decode attention: few query rows, a long cache in f16, head_dim 64 or 128.
+ *
+ * Grid: split x key head x tile. A tile is the heads of one group for one or more tokens, at most
+ * 16 rows of an m16n8k16 product. Block of 8 warps; every step of 128 keys warp w takes 16 of them
+ * through its own ring of shared memory (no block barrier in the loop), multiplies them with all
+ * rows, and keeps its own online softmax. Then the warps are merged in order, and if the row has
+ * more than one split the block that arrives last merges those in order.
+ * Where a row's keys are cut follows from its own position (attn.h). Rows of one tile that are cut
+ * differently are done in two passes. Keys no row may see are never read; their places hold zero.
+ * Keys of earlier steps are requested before the predecessor has ended; it may write q and the
+ * cache at first_pos and beyond, nothing else. */
+#include "cuda/model/attn.cuh"
+#include "cuda/ptx/mma.cuh"
+
+namespace
+{
+
+enum { N_WARP = ATTN_DECODE_WARPS, N_THREAD = N_WARP * 32, N_STAGE = 2 };
+
+struct decode_params {
+    brim_cuda_attention_args a;
+    int n_split;
+    uint32_t *arrived; /* [n_tile][n_head_kv] */
+    float *parts;      /* [n_tile][n_head_kv][n_split][part_floats]: largest, sum, then results */
+};
+
+template <int head_dim> struct layout {
+    enum {
+        PIECES = head_dim / 8, /* of 16 bytes in a row */
+        ROW_BYTES = head_dim * 2,
+        HALF_SLOT = ATTN_WARP_KEYS * ROW_BYTES, /* keys, or values, of a warp's step */
+        SLOT = 2 * HALF_SLOT,
+        SMEM_BYTES = N_STAGE * N_WARP * SLOT,
+        PART_FLOATS = ATTN_TILE_ROWS * (head_dim + 2)
+    };
+};
+
+/* A row of the tile: token and head; position -1 when there is none. */
+struct tile_rows {
+    int position0; /* of the tile's first token */
+    int n_token, gqa;
+};
+
+BRIM_DEVICE int row_position(const tile_rows &t, int row)
+{
+    return row < t.n_token * t.gqa ? t.position0 + row / t.gqa : -1;
+}
+
+/* Request keys and values key0..key0 + 15 of those in [begin, end). With `fill` what lies at or
+ * behind `end` becomes zero. */
+template <int head_dim>
+BRIM_DEVICE void load_keys(const brim_cuda_kv &kv, int64_t head_at, uint32_t slot, int key0,
+                           int begin, int end, bool fill)
+{
+    typedef layout<head_dim> L;
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < ATTN_WARP_KEYS * L::PIECES / 32; i++) {
+        int row = (i * 32 + lane) / L::PIECES, piece = (i * 32 + lane) % L::PIECES;
+        int key = key0 + row;
+        bool inside = key < end;
+        if (key < begin || (!inside && !fill)) continue;
+        int64_t at = head_at + (int64_t)(inside ? key : 0) * head_dim + piece * 8;
+        uint32_t to = slot + attn_piece_at(row, piece, L::ROW_BYTES);
+        cp_async_16(to, (const uint16_t *)kv.k + at, inside);
+        cp_async_16(to + L::HALF_SLOT, (const uint16_t *)kv.v + at, inside);
+    }
+}
+
+/* One warp's running state: rows lane / 4 and lane / 4 + 8. sum is of this lane's columns. */
+template <int head_dim> struct warp_state {
+    float acc[head_dim / 8][4];
+    float largest[2], sum[2];
+};
+
+/* 16 keys. limit[h]: the last key that row lane / 4 + 8 h sees. */
+template <int head_dim>
+BRIM_DEVICE void attend(warp_state<head_dim> &w, const uint32_t (&q)[head_dim / 16][4],
+                        uint32_t slot, int key0, const int (&limit)[2], float scale)
+{
+    typedef layout<head_dim> L;
+    int lane = threadIdx.x % 32;
+    float s[2][4] = {};
+#pragma unroll
+    for (int k = 0; k < head_dim / 32; k++) {
+#pragma unroll
+        for (int t = 0; t < 2; t++) {
+            uint32_t b[4];
+            ldmatrix_x4(b, slot + attn_piece_at(t * 8 + lane % 8, k * 4 + lane / 8, L::ROW_BYTES));
+            mma_f16_16816(s[t], q[2 * k], b[0], b[1]);
+            mma_f16_16816(s[t], q[2 * k + 1], b[2], b[3]);
+        }
+    }
+    uint32_t p[4];
+    float weight[2][4];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float largest = w.largest[h];
+#pragma unroll
+        for (int t = 0; t < 2; t++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                int key = key0 + t * 8 + lane % 4 * 2 + e;
+                float x = key <= limit[h] ? s[t][2 * h + e] * scale : -CUDART_INF_F;
+                weight[h][2 * t + e] = x;
+                largest = fmaxf(largest, x);
+            }
+        largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 1));
+        largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 2));
+        float keep = attn_keep(w.largest[h], largest), base = attn_base(largest);
+        w.largest[h] = largest;
+        w.sum[h] *= keep;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            weight[h][j] = attn_exp2(weight[h][j] - base);
+            w.sum[h] += weight[h][j];
+        }
+#pragma unroll
+        for (int d = 0; d < head_dim / 8; d++) w.acc[d][2 * h] *= keep, w.acc[d][2 * h + 1] *= keep;
+    }
+    p[0] = f16x2_pack(weight[0][0], weight[0][1]);
+    p[1] = f16x2_pack(weight[1][0], weight[1][1]);
+    p[2] = f16x2_pack(weight[0][2], weight[0][3]);
+    p[3] = f16x2_pack(weight[1][2], weight[1][3]);
+#pragma unroll
+    for (int d = 0; d < head_dim / 16; d++) {
+        uint32_t b[4];
+        ldmatrix_x4_trans(b, slot + L::HALF_SLOT +
+                                 attn_piece_at(lane % 16, d * 2 + lane / 16, L::ROW_BYTES));
+        mma_f16_16816(w.acc[2 * d], p, b[0], b[1]);
+        mma_f16_16816(w.acc[2 * d + 1], p, b[2], b[3]);
+    }
+}
+
+/* The sum over n states of `values` times their factor; state i at values + i * stride, its largest
+ * at largest[i * stride2]. */
+struct merged {
+    float4 value;
+    float largest, sum;
+};
+
+BRIM_DEVICE merged merge(const float *values, const float *largest, const float *sum, int n,
+                         int64_t value_stride, int64_t state_stride)
+{
+    merged m = {make_float4(0, 0, 0, 0), -CUDART_INF_F, 0};
+    for (int i = 0; i < n; i++) m.largest = fmaxf(m.largest, __ldcg(largest + i * state_stride));
+#pragma unroll 4
+    for (int i = 0; i < n; i++) {
+        float take = attn_keep(__ldcg(largest + i * state_stride), m.largest);
+        float4 v = __ldcg((const float4 *)(values + i * value_stride));
+        m.sum += __ldcg(sum + i * state_stride) * take;
+        m.value.x += v.x * take, m.value.y += v.y * take;
+        m.value.z += v.z * take, m.value.w += v.w * take;
+    }
+    return m;
+}
+
+BRIM_DEVICE void store_out(const brim_cuda_attention_args &a, int64_t token, int head, int d,
+                           const merged &m)
+{
+    float inv = 1.0f / m.sum;
+    *(uint2 *)((uint16_t *)a.out + token * a.out_stride + head * a.kv.head_dim + d) =
+        make_uint2(bf16x2_pack(m.value.x * inv, m.value.y * inv),
+                   bf16x2_pack(m.value.z * inv, m.value.w * inv));
+}
+
+template <int head_dim> __global__ void __launch_bounds__(N_THREAD) attn_decode(decode_params p)
+{
+    typedef layout<head_dim> L;
+    extern __shared__ __align__(128) uint8_t smem[];
+    __shared__ float s_largest[N_WARP][ATTN_TILE_ROWS], s_sum[N_WARP][ATTN_TILE_ROWS];
+    __shared__ uint32_t s_arrived;
+    const brim_cuda_attention_args &a = p.a;
+    griddepcontrol_launch_dependents();
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int split = blockIdx.x, head_kv = blockIdx.y;
+    int gqa = a.n_head / a.kv.n_head_kv, tile_tokens = attn_tile_tokens(gqa);
+    int token0 = blockIdx.z * tile_tokens, left = (int)a.n_row - token0;
+    int64_t first_key = *a.first_pos;
+    if (first_key < 0 || first_key + a.n_row > a.kv.n_position) return;
+    int first_pos = (int)first_key;
+    tile_rows rows = {first_pos + token0, left < tile_tokens ? left : tile_tokens, gqa};
+    int last = rows.position0 + rows.n_token - 1; /* the last position of the tile */
+    int cut_first = attn_split_keys(rows.position0 + 1, p.n_split);
+    int cut_last = attn_split_keys(last + 1, p.n_split);
+    int n_pass = cut_first == cut_last ? 1 : 2, n_arrival = attn_n_part(last + 1, cut_last);
+    if (n_pass == 2) { /* the most parts among the rows cut the first way */
+        int n = p.n_split;
+        n_arrival = n_arrival > n ? n_arrival : n;
+    }
+    if (split >= n_arrival) return;
+
+    int64_t head_at = (int64_t)head_kv * a.kv.n_position * head_dim;
+    uint32_t ring = smem_u32(smem) + warp * L::SLOT;
+    int n_row = rows.n_token * gqa;
+    float *part = p.parts + (((int64_t)blockIdx.z * a.kv.n_head_kv + head_kv) * p.n_split + split) *
+                                L::PART_FLOATS;
+    uint32_t q[head_dim / 16][4];
+    bool waited = false;
+    for (int pass = 0; pass < n_pass; pass++) {
+        int cut = pass == 0 ? cut_first : cut_last;
+        /* The last position whose row is cut this way: the cut grows with the position. */
+        int seen = last;
+        if (pass + 1 < n_pass)
+            while (attn_split_keys(seen + 1, p.n_split) != cut) seen--;
+        int begin = split * cut, end = begin + cut < seen + 1 ? begin + cut : seen + 1;
+        int n_step = end > begin ? (end - begin + ATTN_STEP_KEYS - 1) / ATTN_STEP_KEYS : 0;
+        int key0 = begin + warp * ATTN_WARP_KEYS;
+
+        if (!waited)
+            for (int i = 0; i < N_STAGE && i < n_step; i++)
+                load_keys<head_dim>(a.kv, head_at, ring + i * N_WARP * L::SLOT,
+                                    key0 + i * ATTN_STEP_KEYS, 0, end < first_pos ? end : first_pos,
+                                    false);
+        int from = 0;
+        if (!waited) {
+            griddepcontrol_wait();
+            from = end < first_pos ? end : first_pos;
+#pragma unroll
+            for (int k = 0; k < head_dim / 16; k++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    int row = lane / 4 + i % 2 * 8, col = k * 16 + lane % 4 * 2 + i / 2 * 8;
+                    int64_t head =
+                        (int64_t)(token0 + row / gqa) * a.n_head + head_kv * gqa + row % gqa;
+                    q[k][i] =
+                        row < n_row
+                            ? *(const uint32_t *)((const uint16_t *)a.q + head * head_dim + col)
+                            : 0;
+                }
+            waited = true;
+        }
+        for (int i = 0; i < N_STAGE; i++) {
+            if (i < n_step)
+                load_keys<head_dim>(a.kv, head_at, ring + i * N_WARP * L::SLOT,
+                                    key0 + i * ATTN_STEP_KEYS, from, end, true);
+            cp_async_commit();
+        }
+
+        int limit[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            limit[h] = row_position(rows, lane / 4 + 8 * h);
+            if (n_pass > 1 && limit[h] >= 0 && attn_split_keys(limit[h] + 1, p.n_split) != cut)
+                limit[h] = -1;
+            if (limit[h] >= end) limit[h] = end - 1;
+        }
+        warp_state<head_dim> w = {};
+        w.largest[0] = w.largest[1] = -CUDART_INF_F;
+        for (int i = 0; i < n_step; i++) {
+            cp_async_wait<N_STAGE - 1>();
+            __syncwarp();
+            uint32_t slot = ring + i % N_STAGE * N_WARP * L::SLOT;
+            attend<head_dim>(w, q, slot, key0 + i * ATTN_STEP_KEYS, limit, a.scale * ATTN_LOG2E);
+            __syncwarp();
+            if (i + N_STAGE < n_step)
+                load_keys<head_dim>(a.kv, head_at, slot, key0 + (i + N_STAGE) * ATTN_STEP_KEYS, 0,
+                                    end, true);
+            cp_async_commit();
+        }
+        cp_async_wait<0>();
+        __syncthreads(); /* the rings are dead: results of the warps go there */
+
+        float *s_acc = (float *)smem; /* [N_WARP][ATTN_TILE_ROWS][head_dim] */
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int row = lane / 4 + 8 * h;
+            float sum = w.sum[h] + __shfl_xor_sync(0xFFFFFFFFu, w.sum[h], 1);
+            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+            if (row >= n_row) continue;
+            if (lane % 4 == 0) s_largest[warp][row] = w.largest[h], s_sum[warp][row] = sum;
+            float *to = s_acc + (warp * ATTN_TILE_ROWS + row) * head_dim + lane % 4 * 2;
+#pragma unroll
+            for (int d = 0; d < head_dim / 8; d++)
+                *(float2 *)(to + d * 8) = make_float2(w.acc[d][2 * h], w.acc[d][2 * h + 1]);
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < n_row * head_dim / 4; i += N_THREAD) {
+            int row = i / (head_dim / 4), d = i % (head_dim / 4) * 4;
+            int n_key = row_position(rows, row) + 1;
+            if (n_pass > 1 && attn_split_keys(n_key, p.n_split) != cut) continue;
+            merged m = {make_float4(0, 0, 0, 0), -CUDART_INF_F, 0};
+            for (int j = 0; j < N_WARP; j++) m.largest = fmaxf(m.largest, s_largest[j][row]);
+#pragma unroll
+            for (int j = 0; j < N_WARP; j++) {
+                float take = attn_keep(s_largest[j][row], m.largest);
+                float4 v = *(const float4 *)(s_acc + (j * ATTN_TILE_ROWS + row) * head_dim + d);
+                m.sum += s_sum[j][row] * take;
+                m.value.x += v.x * take, m.value.y += v.y * take;
+                m.value.z += v.z * take, m.value.w += v.w * take;
+            }
+            if (n_key <= cut) {
+                if (split == 0) store_out(a, token0 + row / gqa, head_kv * gqa + row % gqa, d, m);
+                continue;
+            }
+            *(float4 *)(part + 2 * ATTN_TILE_ROWS + row * head_dim + d) = m.value;
+            if (d == 0) part[row] = m.largest, part[ATTN_TILE_ROWS + row] = m.sum;
+        }
+        __syncthreads(); /* before a second pass fills the rings */
+    }
+    if (n_arrival == 1) return;
+
+    __threadfence();
+    __syncthreads();
+    uint32_t *arrived = p.arrived + (int64_t)blockIdx.z * a.kv.n_head_kv + head_kv;
+    if (threadIdx.x == 0) s_arrived = atom_add_acq_rel_gpu(arrived, 1);
+    __syncthreads();
+    if (s_arrived != (uint32_t)n_arrival - 1) return;
+    __threadfence();
+    if (threadIdx.x == 0) *arrived = 0;
+    part -= (int64_t)split * L::PART_FLOATS;
+    for (int i = threadIdx.x; i < n_row * head_dim / 4; i += N_THREAD) {
+        int row = i / (head_dim / 4), d = i % (head_dim / 4) * 4;
+        int n_key = row_position(rows, row) + 1;
+        int n_part = attn_n_part(n_key, attn_split_keys(n_key, p.n_split));
+        if (n_part == 1) continue;
+        merged m = merge(part + 2 * ATTN_TILE_ROWS + row * head_dim + d, part + row,
+                         part + ATTN_TILE_ROWS + row, n_part, L::PART_FLOATS, L::PART_FLOATS);
+        store_out(a, token0 + row / gqa, head_kv * gqa + row % gqa, d, m);
+    }
+}
+
+bool has_tensor_form(const brim_cuda_attention_args *args)
+{
+    return args->kv.dtype == BRIM_DTYPE_F16 &&
+           (args->kv.head_dim == 64 || args->kv.head_dim == 128) &&
+           args->n_head / args->kv.n_head_kv <= ATTN_TILE_ROWS;
+}
+
+/* Tiles that BRIM_CUDA_DECODE_ROWS tokens need. */
+int n_tile_max(int gqa)
+{
+    int tokens = attn_tile_tokens(gqa);
+    return (BRIM_CUDA_DECODE_ROWS + tokens - 1) / tokens;
+}
+
+size_t counter_bytes(int n_tile, int n_head_kv)
+{
+    return ((size_t)n_tile * n_head_kv * sizeof(uint32_t) + 255) / 256 * 256;
+}
+
+} // namespace
+
+extern "C" size_t brim_cuda_attention_decode_bytes(int n_head, int n_head_kv, int head_dim)
+{
+    int gqa = n_head / n_head_kv;
+    if (gqa > ATTN_TILE_ROWS) return 256;
+    int n_tile = n_tile_max(gqa);
+    return counter_bytes(n_tile, n_head_kv) + (size_t)n_tile * n_head_kv * attn_n_split(n_head_kv) *
+                                                  ATTN_TILE_ROWS * (head_dim + 2) * sizeof(float);
+}
+
+extern "C" brim_status brim_cuda_attention_decode(const struct brim_cuda_attention_args *args,
+                                                  void *stream, brim_error *err)
+{
+    BRIM_TRY(attn_check(args, err));
+    if (args->n_row == 0) return BRIM_OK;
+    BRIM_REQUIRE(err, args->n_row <= BRIM_CUDA_DECODE_ROWS, BRIM_E_RANGE,
+                 "attention: decode takes at most %d rows, not %lld", BRIM_CUDA_DECODE_ROWS,
+                 (long long)args->n_row);
+    if (!has_tensor_form(args)) return attn_any(args, (cudaStream_t)stream, err);
+    int n_head_kv = args->kv.n_head_kv, gqa = args->n_head / n_head_kv;
+    int tokens = attn_tile_tokens(gqa), n_split = attn_n_split(n_head_kv);
+    decode_params p = {};
+    p.a = *args;
+    p.n_split = n_split;
+    p.arrived = (uint32_t *)args->workspace;
+    p.parts = (float *)((uint8_t *)args->workspace + counter_bytes(n_tile_max(gqa), n_head_kv));
+    brim_launch_shape shape = {};
+    shape.grid = dim3((unsigned)n_split, (unsigned)n_head_kv,
+                      (unsigned)((args->n_row + tokens - 1) / tokens));
+    shape.block = dim3(N_THREAD);
+    shape.pdl = args->pdl;
+    if (args->kv.head_dim == 64) {
+        shape.smem_bytes = layout<64>::SMEM_BYTES;
+        return BRIM_LAUNCH(attn_decode<64>, shape, (cudaStream_t)stream, p, err);
+    }
+    shape.smem_bytes = layout<128>::SMEM_BYTES;
+    return BRIM_LAUNCH(attn_decode<128>, shape, (cudaStream_t)stream, p, err);
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Prefill attention on wgmma: f16 cache, head_dim 64 or 128, causal, a prefix may be cached.
+ *
+ * A block is 128 rows of one query head: two consumer warpgroups of 64 rows and a producer that
+ * keeps two stages of 128 keys and values in flight (cp.async, because keys behind the last row
+ * must arrive as zero wherever that row is). A consumer's score accumulators, packed to f16, are
+ * the A operand of the product with the values. While one warpgroup does its softmax the other has
+ * the tensor cores. Keys are taken 128 at a time from position 0, so a row's bits follow from its
+ * own position. Grid: x heads, y row tiles, the longest first. */
+#include "cuda/model/attn.cuh"
+#include "cuda/ptx/wgmma_f16.cuh"
+
+namespace
+{
+
+enum {
+    ROWS = 128,
+    KEYS = 128,
+    N_STAGE = 2,
+    N_THREAD = 384,
+    PANEL = 128 * 128 /* 128 rows of 64 f16 with the 128-byte swizzle */
+};
+
+template <int head_dim> struct layout {
+    enum {
+        N_PANEL = head_dim / 64,
+        TILE = N_PANEL * PANEL,
+        Q = 0,
+        K = TILE,
+        V = K + N_STAGE * TILE,
+        /* mbarriers: q, then full and empty of each K and V stage */
+        BARS = V + N_STAGE * TILE,
+        SMEM_BYTES = BARS + 8 * (1 + 4 * N_STAGE) + 1024 /* alignment */
+    };
+};
+
+/* Addresses of the barriers of piece `n` in the order K0 V0 K1 V1 ... */
+BRIM_DEVICE uint32_t bar_full(uint32_t bars, int slot)
+{
+    return bars + 8 + slot * 16;
+}
+
+BRIM_DEVICE uint32_t bar_empty(uint32_t bars, int slot)
+{
+    return bars + 16 + slot * 16;
+}
+
+/* Rows row0.. of a [.][stride] f16 matrix into a swizzled tile; rows from n_row on become zero. */
+template <int head_dim>
+BRIM_DEVICE void load_tile(uint32_t tile, const uint16_t *from, int64_t stride, int n_row,
+                           int thread)
+{
+    enum { PIECES = head_dim / 8 };
+#pragma unroll 4
+    for (int i = 0; i < 128 * PIECES / 128; i++) {
+        int row = (i * 128 + thread) / PIECES, piece = (i * 128 + thread) % PIECES;
+        bool inside = row < n_row;
+        cp_async_16(tile + piece / 8 * PANEL + swizzle_128b(row, piece % 8),
+                    from + (inside ? row : 0) * stride + piece * 8, inside);
+    }
+    cp_async_commit();
+}
+
+/* Everything requested has landed and wgmma may read it. */
+BRIM_DEVICE void publish(uint32_t bar)
+{
+    fence_proxy_async_shared();
+    mbarrier_arrive(bar);
+}
+
+template <int head_dim>
+BRIM_DEVICE void produce(const brim_cuda_attention_args &a, uint32_t smem, int head, int row0,
+                         int n_key)
+{
+    typedef layout<head_dim> L;
+    int thread = threadIdx.x - 256, head_kv = head / (a.n_head / a.kv.n_head_kv);
+    uint32_t bars = smem + L::BARS;
+    int64_t head_at = (int64_t)head_kv * a.kv.n_position * head_dim;
+    const uint16_t *keys = (const uint16_t *)a.kv.k + head_at;
+    const uint16_t *values = (const uint16_t *)a.kv.v + head_at;
+    load_tile<head_dim>(smem + L::Q,
+                        (const uint16_t *)a.q + ((int64_t)row0 * a.n_head + head) * head_dim,
+                        (int64_t)a.n_head * head_dim, (int)a.n_row - row0, thread);
+    uint32_t pending = bars; /* the barrier of what was requested last */
+    int n_piece = 2 * ((n_key + KEYS - 1) / KEYS);
+#pragma unroll 1
+    for (int i = 0; i < n_piece; i++) {
+        int slot = i % (2 * N_STAGE), use = i / (2 * N_STAGE), key0 = i / 2 * KEYS;
+        if (use > 0 && !mbarrier_try_wait(bar_empty(bars, slot), (use - 1) & 1)) {
+            if (pending) { /* do not hold back what has come */
+                cp_async_wait<0>();
+                publish(pending);
+                pending = 0;
+            }
+            mbarrier_wait(bar_empty(bars, slot), (use - 1) & 1);
+        }
+        uint32_t tile = smem + (i % 2 ? L::V : L::K) + i / 2 % N_STAGE * L::TILE;
+        load_tile<head_dim>(tile, (i % 2 ? values : keys) + (int64_t)key0 * head_dim, head_dim,
+                            n_key - key0, thread);
+        if (pending) {
+            cp_async_wait<1>();
+            publish(pending);
+        }
+        pending = bar_full(bars, slot);
+    }
+    cp_async_wait<0>();
+    publish(pending);
+}
+
+/* s = q k^T of 64 rows and 128 keys; to be committed. */
+template <int head_dim> BRIM_DEVICE void multiply_keys(float (&s)[KEYS / 2], uint32_t q, uint32_t k)
+{
+    uint64_t desc_q = wgmma_desc_128b(q, 16, 1024), desc_k = wgmma_desc_128b(k, 16, 1024);
+    wgmma_f16_m64k16<KEYS>::template ss<0>(s, desc_q, desc_k);
+#pragma unroll
+    for (int i = 1; i < head_dim / 16; i++) {
+        uint64_t at = (uint64_t)(i / 4 * (PANEL >> 4) + i % 4 * 2);
+        wgmma_f16_m64k16<KEYS>::template ss<1>(s, desc_q + at, desc_k + at);
+    }
+}
+
+/* acc += p v. */
+template <int head_dim>
+BRIM_DEVICE void multiply_values(float (&acc)[head_dim / 2], const uint32_t (&p)[KEYS / 16][4],
+                                 uint32_t v)
+{
+    uint64_t desc_v = wgmma_desc_128b(v, PANEL, 1024);
+#pragma unroll
+    for (int i = 0; i < KEYS / 16; i++)
+        wgmma_f16_m64k16<head_dim>::template rs<1, 1>(acc, p[i], desc_v + i * (2048 >> 4));
+}
+
+struct row_state {
+    float largest[2], sum[2]; /* rows g and g + 8; sum of this lane's columns */
+};
+
+/* Scores to weights, the result so far to the new maximum. limit[h]: the last column row h of this
+ * lane sees, counted from the tile's first key and this lane's first column. */
+template <int n_acc, bool masked>
+BRIM_DEVICE void softmax(float (&s)[KEYS / 2], uint32_t (&p)[KEYS / 16][4], float (&acc)[n_acc],
+                         row_state &r, const int (&limit)[2], float scale)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float top = -CUDART_INF_F;
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float &x = s[4 * j + 2 * h + e];
+                if (masked && 8 * j + e > limit[h]) x = -CUDART_INF_F;
+                top = fmaxf(top, x);
+            }
+        top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
+        top = fmaxf(top * scale, r.largest[h]);
+        float keep = attn_keep(r.largest[h], top), base = attn_base(top), sum = 0;
+        r.largest[h] = top;
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float &x = s[4 * j + 2 * h + e];
+                x = attn_exp2(__fmaf_rn(x, scale, -base));
+                sum += x;
+            }
+        r.sum[h] = r.sum[h] * keep + sum;
+#pragma unroll
+        for (int j = 0; j < n_acc / 4; j++)
+            acc[4 * j + 2 * h] *= keep, acc[4 * j + 2 * h + 1] *= keep;
+    }
+#pragma unroll
+    for (int i = 0; i < KEYS / 16; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) p[i][j] = f16x2_pack(s[8 * i + 2 * j], s[8 * i + 2 * j + 1]);
+}
+
+template <int head_dim>
+BRIM_DEVICE void consume(const brim_cuda_attention_args &a, uint32_t smem, int head, int row0,
+                         int first_pos, int n_key)
+{
+    typedef layout<head_dim> L;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp / 4;
+    uint32_t bars = smem + L::BARS, q = smem + L::Q + group * 64 * 128;
+    int row = warp * 16 + lane / 4,
+        n_tile = (n_key + KEYS - 1) / KEYS; /* row: of the block's 128 */
+    float scale = a.scale * ATTN_LOG2E;
+    float s[KEYS / 2], acc[head_dim / 2];
+    uint32_t p[KEYS / 16][4];
+    row_state r = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}};
+#pragma unroll
+    for (int i = 0; i < head_dim / 2; i++) acc[i] = 0;
+    /* The first tile in which this warpgroup's first row does not see every key. */
+    int n_free = (first_pos + row0 + group * 64 + 1) / KEYS;
+
+    mbarrier_wait(bars, 0);
+    mbarrier_wait(bar_full(bars, 0), 0);
+    wgmma_fence();
+    multiply_keys<head_dim>(s, q, smem + L::K);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(s);
+    mbarrier_arrive(bar_empty(bars, 0));
+#pragma unroll 1
+    for (int i = 0; i < n_tile; i++) {
+        int limit[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            limit[h] = first_pos + row0 + row + 8 * h - i * KEYS - lane % 4 * 2;
+        if (i < n_free)
+            softmax<head_dim / 2, false>(s, p, acc, r, limit, scale);
+        else
+            softmax<head_dim / 2, true>(s, p, acc, r, limit, scale);
+        int slot_v = i % N_STAGE * 2 + 1, slot_k = (i + 1) % N_STAGE * 2;
+        mbarrier_wait(bar_full(bars, slot_v), i / N_STAGE & 1);
+        if (i + 1 == n_tile) break;
+        mbarrier_wait(bar_full(bars, slot_k), (i + 1) / N_STAGE & 1);
+        wgmma_pin(acc);
+        wgmma_fence();
+        multiply_values<head_dim>(acc, p, smem + L::V + i % N_STAGE * L::TILE);
+        multiply_keys<head_dim>(s, q, smem + L::K + (i + 1) % N_STAGE * L::TILE);
+        wgmma_commit();
+        wgmma_wait<0>();
+        wgmma_pin(s);
+        wgmma_pin(acc);
+        mbarrier_arrive(bar_empty(bars, slot_v));
+        mbarrier_arrive(bar_empty(bars, slot_k));
+    }
+    wgmma_pin(acc);
+    wgmma_fence();
+    multiply_values<head_dim>(acc, p, smem + L::V + (n_tile - 1) % N_STAGE * L::TILE);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(acc);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float sum = r.sum[h] + __shfl_xor_sync(0xFFFFFFFFu, r.sum[h], 1);
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+        float inv = 1.0f / sum;
+        int64_t at = row0 + row + 8 * h;
+        if (at >= a.n_row) continue;
+        uint32_t *out =
+            (uint32_t *)((uint16_t *)a.out + at * a.out_stride + head * head_dim) + lane % 4;
+#pragma unroll
+        for (int j = 0; j < head_dim / 8; j++)
+            out[4 * j] = bf16x2_pack(acc[4 * j + 2 * h] * inv, acc[4 * j + 2 * h + 1] * inv);
+    }
+}
+
+template <int head_dim>
+__global__ void __launch_bounds__(N_THREAD, 1) attn_prefill(brim_cuda_attention_args a)
+{
+    typedef layout<head_dim> L;
+    extern __shared__ uint8_t smem_raw[];
+    uint32_t smem = (smem_u32(smem_raw) + 1023) & ~1023u, bars = smem + L::BARS;
+    if (threadIdx.x == 0) {
+        mbarrier_init(bars, 128);
+        for (int slot = 0; slot < 2 * N_STAGE; slot++) {
+            mbarrier_init(bar_full(bars, slot), 128);
+            mbarrier_init(bar_empty(bars, slot), 256);
+        }
+    }
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
+    __syncthreads();
+    int head = blockIdx.x, row0 = (gridDim.y - 1 - blockIdx.y) * ROWS;
+    int64_t first_key = *a.first_pos;
+    bool inside = first_key >= 0 && first_key + a.n_row <= a.kv.n_position;
+    int first_pos = (int)first_key, end = row0 + ROWS < a.n_row ? row0 + ROWS : (int)a.n_row;
+    if (threadIdx.x >= 256) {
+        setmaxnreg_dec<40>();
+        if (inside) produce<head_dim>(a, smem, head, row0, first_pos + end);
+    } else {
+        setmaxnreg_inc<232>();
+        if (inside) consume<head_dim>(a, smem, head, row0, first_pos, first_pos + end);
+    }
+}
+
+} // namespace
+
+extern "C" brim_status brim_cuda_attention_prefill(const struct brim_cuda_attention_args *args,
+                                                   void *stream, brim_error *err)
+{
+    BRIM_TRY(attn_check(args, err));
+    if (args->n_row == 0) return BRIM_OK;
+    if (args->kv.dtype != BRIM_DTYPE_F16 || (args->kv.head_dim != 64 && args->kv.head_dim != 128))
+        return attn_any(args, (cudaStream_t)stream, err);
+    brim_launch_shape shape = {};
+    shape.grid = dim3((unsigned)args->n_head, (unsigned)((args->n_row + ROWS - 1) / ROWS));
+    shape.block = dim3(N_THREAD);
+    shape.pdl = args->pdl;
+    if (args->kv.head_dim == 64) {
+        shape.smem_bytes = layout<64>::SMEM_BYTES;
+        return BRIM_LAUNCH(attn_prefill<64>, shape, (cudaStream_t)stream, *args, err);
+    }
+    shape.smem_bytes = layout<128>::SMEM_BYTES;
+    return BRIM_LAUNCH(attn_prefill<128>, shape, (cudaStream_t)stream, *args, err);
+}
