@@ -33,9 +33,10 @@ BRIM_DEVICE float attn_keep(float from, float to)
 }
 
 /* Any head_dim and both cache types, on the CUDA cores; args->workspace is not used. */
-brim_status attn_any(const brim_cuda_attention_args *args, cudaStream_t stream, brim_error *err);
+extern "C" brim_status brim_cuda_attn_any(const brim_cuda_attention_args *args, cudaStream_t stream,
+                                          brim_error *err);
 
 /* The checks every form needs. */
-brim_status attn_check(const brim_cuda_attention_args *args, brim_error *err);
+extern "C" brim_status brim_cuda_attn_check(const brim_cuda_attention_args *args, brim_error *err);
 
 #endif

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(N_WARP * 32) attention_any(brim_cuda_attention
 
 } // namespace
 
-brim_status attn_check(const brim_cuda_attention_args *args, brim_error *err)
+extern "C" brim_status brim_cuda_attn_check(const brim_cuda_attention_args *args, brim_error *err)
 {
     const brim_cuda_kv &kv = args->kv;
     BRIM_REQUIRE(err, kv.head_dim >= 1 && kv.head_dim <= BRIM_CUDA_MAX_HEAD_DIM, BRIM_E_UNSUPPORTED,
@@ -85,7 +85,8 @@ brim_status attn_check(const brim_cuda_attention_args *args, brim_error *err)
     return BRIM_OK;
 }
 
-brim_status attn_any(const brim_cuda_attention_args *args, cudaStream_t stream, brim_error *err)
+extern "C" brim_status brim_cuda_attn_any(const brim_cuda_attention_args *args, cudaStream_t stream,
+                                          brim_error *err)
 {
     brim_launch_shape shape = {};
     shape.grid = dim3((unsigned)args->n_head, (unsigned)args->n_row);

@@ -354,12 +354,12 @@ extern "C" size_t brim_cuda_attention_decode_bytes(int n_head, int n_head_kv, in
 extern "C" brim_status brim_cuda_attention_decode(const struct brim_cuda_attention_args *args,
                                                   void *stream, brim_error *err)
 {
-    BRIM_TRY(attn_check(args, err));
+    BRIM_TRY(brim_cuda_attn_check(args, err));
     if (args->n_row == 0) return BRIM_OK;
     BRIM_REQUIRE(err, args->n_row <= BRIM_CUDA_DECODE_ROWS, BRIM_E_RANGE,
                  "attention: decode takes at most %d rows, not %lld", BRIM_CUDA_DECODE_ROWS,
                  (long long)args->n_row);
-    if (!has_tensor_form(args)) return attn_any(args, (cudaStream_t)stream, err);
+    if (!has_tensor_form(args)) return brim_cuda_attn_any(args, (cudaStream_t)stream, err);
     int n_head_kv = args->kv.n_head_kv, gqa = args->n_head / n_head_kv;
     int tokens = attn_tile_tokens(gqa), n_split = attn_n_split(n_head_kv);
     decode_params p = {};

@@ -281,10 +281,10 @@ __global__ void __launch_bounds__(N_THREAD, 1) attn_prefill(brim_cuda_attention_
 extern "C" brim_status brim_cuda_attention_prefill(const struct brim_cuda_attention_args *args,
                                                    void *stream, brim_error *err)
 {
-    BRIM_TRY(attn_check(args, err));
+    BRIM_TRY(brim_cuda_attn_check(args, err));
     if (args->n_row == 0) return BRIM_OK;
     if (args->kv.dtype != BRIM_DTYPE_F16 || (args->kv.head_dim != 64 && args->kv.head_dim != 128))
-        return attn_any(args, (cudaStream_t)stream, err);
+        return brim_cuda_attn_any(args, (cudaStream_t)stream, err);
     brim_launch_shape shape = {};
     shape.grid = dim3((unsigned)args->n_head, (unsigned)((args->n_row + ROWS - 1) / ROWS));
     shape.block = dim3(N_THREAD);

@@ -289,7 +289,7 @@ extern "C" size_t brim_cuda_attention_plain_bytes(int64_t n_row, int n_head, int
 extern "C" brim_status brim_cuda_attention_plain(const struct brim_cuda_attention_args *args,
                                                  void *stream, brim_error *err)
 {
-    BRIM_TRY(attn_check(args, err));
+    BRIM_TRY(brim_cuda_attn_check(args, err));
     BRIM_REQUIRE(err, args->n_key_max >= 1 && args->n_key_max <= args->kv.n_position, BRIM_E_RANGE,
                  "attention: n_key_max %lld is not 1..%lld", (long long)args->n_key_max,
                  (long long)args->kv.n_position);
