@@ -196,7 +196,7 @@ lane_cuda() {
     fi
 }
 
-test_packages="$build_packages libcmocka-dev python3 python3-pip clang clang-format clang-tidy libclang-rt-dev
+test_packages="$build_packages libcmocka-dev python3 python3-pip python3-numpy clang clang-format clang-tidy libclang-rt-dev
 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user shellcheck spin"
 if [ $quick = 1 ]; then test_packages="$build_packages libcmocka-dev python3 clang-format shellcheck"; fi
 # shellcheck disable=SC2086 # a list of words

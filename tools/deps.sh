@@ -22,6 +22,11 @@ has_clang_runtime() {
     [ -n "$(find "$dir" -name 'libclang_rt.fuzzer*' -print -quit 2>/dev/null)" ]
 }
 
+# Some Python has numpy: the binding's tests take the first that has.
+has_numpy() {
+    python3 -c "import numpy" 2>/dev/null || /usr/bin/python3 -c "import numpy" 2>/dev/null
+}
+
 package_present() {
     case $1 in
     build-essential) has_command cc && has_command c++ && has_command make ;;
@@ -34,6 +39,7 @@ package_present() {
     libcmocka-dev) has_module cmocka ;;
     python3) has_command python3 ;;
     python3-pip) find_pip >/dev/null ;;
+    python3-numpy) has_numpy ;;
     clang) has_command clang ;;
     clang-format) has_command clang-format ;;
     clang-tidy) has_command clang-tidy ;;

@@ -256,6 +256,15 @@ BRIM_API BRIM_MUST_USE brim_status brim_w4_pack(const brim_w4_args *args, void *
 /* Enqueue (CUDA) or run (CPU). y must not overlap what is read. */
 BRIM_API BRIM_MUST_USE brim_status brim_w4_matmul(const brim_w4_args *args, brim_error *err);
 
+/* ---- For other languages --------------------------------------------------------------------- */
+
+/* The layout of "brim_kda_args", "brim_kda_plan", "brim_w4_args", "brim_w4_plan" or
+ * "brim_split_plan": a line with its size, then one for each member, "name offset size kind" with
+ * kind p (pointer), i (integer or enum), f (float) or s (text); members of members as
+ * "q_stride.token". A binding that fills members by name after the _args_init call stays right when
+ * members are added. Returns the length, also when `capacity` is too small; 0: no such struct. */
+BRIM_API size_t brim_struct_layout(const char *name, char *text, size_t capacity);
+
 #ifdef __cplusplus
 }
 #endif
