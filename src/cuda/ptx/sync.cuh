@@ -138,6 +138,24 @@ BRIM_DEVICE void cluster_sync(void)
     asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
+/* The two halves of a cluster barrier, for work between them. This arrival orders nothing but what
+ * fence_mbarrier_init did before it. */
+BRIM_DEVICE void cluster_arrive_relaxed(void)
+{
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+
+BRIM_DEVICE void cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* To an address from mapa. */
+BRIM_DEVICE void st_shared_cluster_f32(uint32_t remote, float value)
+{
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
+}
+
 /* Address of the same shared-memory location in CTA `rank` of the cluster. */
 BRIM_DEVICE uint32_t mapa_u32(uint32_t addr, uint32_t rank)
 {
