@@ -3,7 +3,7 @@
  * bench-week2-operators. A sample is the wall time of one call; the order of implementations goes
  * through all permutations, so the number of iterations is a multiple of n!; the statistic is the
  * median. A case whose results differ from plain C is not timed and the command fails. */
-#include "operators.h"
+#include "operators_cuda.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -33,7 +33,7 @@ static const char *const projections[] = {"q", "k", "v", "o", "gate", "up", "dow
 enum { N_PROJECTION = sizeof(projections) / sizeof(projections[0]) };
 
 static struct {
-    const char *model, *tier, *json_output, *device, *mask;
+    const char *model, *tier, *json_output, *device, *mask, *launch, *policy;
     bool section[N_SECTION], projection[N_PROJECTION];
     int64_t context[MAX_SHAPE], query[MAX_SHAPE];
     size_t n_context, n_query;
@@ -46,6 +46,9 @@ struct result {
     char name[48];
     const char *section, *impl[BENCH_MAX_IMPL];
     int n_impl;
+    char plan[BENCH_MAX_IMPL][40];
+    int accumulates[BENCH_MAX_IMPL], reduces[BENCH_MAX_IMPL], n_kernel[BENCH_MAX_IMPL];
+    double floor_us;
     double *samples_us[BENCH_MAX_IMPL];
     uint8_t *orders; /* permutation number of each iteration */
     size_t n_sample;
@@ -77,12 +80,16 @@ static struct result *find_result(const struct bench_case *c, const char *sectio
         if (!strcmp(results[i].name, c->name) && results[i].section == section) return &results[i];
     if (n_result == MAX_CASE) return NULL;
     struct result *r = &results[n_result];
-    *r = (struct result){.section = section, .n_impl = c->n_impl};
+    *r = (struct result){.section = section, .n_impl = c->n_impl, .floor_us = c->floor_us};
     snprintf(r->name, sizeof(r->name), "%s", c->name);
     size_t capacity = (size_t)(args.n_iteration * args.repeats);
     bool ok = (r->orders = malloc(capacity)) != NULL;
     for (int i = 0; i < c->n_impl; i++) {
         r->impl[i] = c->impl[i].name;
+        memcpy(r->plan[i], c->impl[i].plan, sizeof(r->plan[i]));
+        r->accumulates[i] = c->impl[i].accumulates;
+        r->reduces[i] = c->impl[i].reduces;
+        r->n_kernel[i] = c->impl[i].n_kernel;
         r->samples_us[i] = malloc(capacity * sizeof(double));
         ok = ok && r->samples_us[i];
     }
@@ -109,8 +116,18 @@ static int time_case(const struct bench_case *c, const char *section)
         const uint8_t *order = permutation(c->n_impl, i + args.n_warmup);
         for (int k = 0; k < c->n_impl; k++) {
             int64_t start = brim_clock_ns();
-            c->impl[order[k]].run(c->impl[order[k]].ctx, i + args.n_warmup);
-            double us = (double)(brim_clock_ns() - start) / 1e3;
+            double us = 0;
+            if (c->impl[order[k]].time) {
+                us = c->impl[order[k]].time(c->impl[order[k]].ctx, i + args.n_warmup);
+            } else {
+                c->impl[order[k]].run(c->impl[order[k]].ctx, i + args.n_warmup);
+                us = (double)(brim_clock_ns() - start) / 1e3;
+            }
+            if (us < 0) {
+                cli_error("bench operators: %s, implementation %s: the device failed", c->name,
+                          c->impl[order[k]].name);
+                return CLI_FAILED;
+            }
             if (i >= 0) r->samples_us[order[k]][r->n_sample] = us;
         }
         if (i >= 0)
@@ -145,17 +162,25 @@ static int run_fixed_sections(const struct bench_context *ctx)
     int code = CLI_OK;
     if (args.section[0]) {
         say(sections[0], "", 0);
-        code = finish_case(&c, sections[0], bench_case_embedding(&c, ctx, &err), &err);
+        code = finish_case(&c, sections[0],
+                           ctx->cuda ? bench_cuda_embedding(&c, ctx, &err)
+                                     : bench_case_embedding(&c, ctx, &err),
+                           &err);
     }
     for (int i = 0; i <= N_PROJECTION && args.section[1] && code == CLI_OK; i++) {
         const char *name = i < N_PROJECTION ? projections[i] : "head";
         say(sections[1], name, 0);
-        code = finish_case(&c, sections[1], bench_case_projection(&c, ctx, name, 1, false, &err),
+        code = finish_case(&c, sections[1],
+                           ctx->cuda ? bench_cuda_projection(&c, ctx, name, 1, false, &err)
+                                     : bench_case_projection(&c, ctx, name, 1, false, &err),
                            &err);
     }
     for (int i = 0; i < 3 && args.section[3] && code == CLI_OK; i++) {
         say(sections[3], kernels[i], 0);
-        code = finish_case(&c, sections[3], bench_case_kernel(&c, ctx, kernels[i], &err), &err);
+        code = finish_case(&c, sections[3],
+                           ctx->cuda ? bench_cuda_kernel(&c, ctx, kernels[i], &err)
+                                     : bench_case_kernel(&c, ctx, kernels[i], &err),
+                           &err);
     }
     return code;
 }
@@ -168,10 +193,12 @@ static int run_context(const struct bench_context *ctx, int64_t context)
     for (int i = 0; i < N_PROJECTION && args.section[2] && code == CLI_OK; i++) {
         if (!args.projection[i]) continue;
         say(sections[2], projections[i], context);
-        code = finish_case(
-            &c, sections[2],
-            bench_case_projection(&c, ctx, projections[i], context, args.include_split_k, &err),
-            &err);
+        code = finish_case(&c, sections[2],
+                           ctx->cuda ? bench_cuda_projection(&c, ctx, projections[i], context,
+                                                             args.include_split_k, &err)
+                                     : bench_case_projection(&c, ctx, projections[i], context,
+                                                             args.include_split_k, &err),
+                           &err);
     }
     for (size_t q = 0; q < args.n_query && args.section[4] && code == CLI_OK; q++) {
         if (args.query[q] > context) {
@@ -182,17 +209,35 @@ static int run_context(const struct bench_context *ctx, int64_t context)
         say(sections[4], "S", context);
         int n_head_kv =
             args.gqa_ratio ? ctx->shape->n_head / (int)args.gqa_ratio : ctx->shape->n_head_kv;
-        code = finish_case(&c, sections[4],
-                           bench_case_attention(&c, ctx, context, args.query[q], n_head_kv, &err),
-                           &err);
+        code = finish_case(
+            &c, sections[4],
+            ctx->cuda ? bench_cuda_attention(&c, ctx, context, args.query[q], n_head_kv, &err)
+                      : bench_case_attention(&c, ctx, context, args.query[q], n_head_kv, &err),
+            &err);
     }
     return code;
 }
 
 /* ---- report ---------------------------------------------------------------------------------- */
 
+/* What the device did: each implementation's schedule and the kernels that ran (accumulate, reduce
+ * or all), then the last one's share of the floor. The clock's own part is not taken off. */
+static void print_schedule(const struct result *r, bool cuda)
+{
+    for (int k = 0; k < r->n_impl && cuda; k++) {
+        if (r->accumulates[k])
+            printf("  [%s: %d+%d]", r->plan[k], r->accumulates[k], r->reduces[k]);
+        else
+            printf("  [%s%s%d]", r->plan[k], r->plan[k][0] ? ": " : "", r->n_kernel[k]);
+    }
+    if (cuda && r->floor_us > 0)
+        printf("  %.0f %% of %.2f us", 100 * r->floor_us / r->stats[r->n_impl - 1].median,
+               r->floor_us);
+    printf("\n");
+}
+
 /* Section by section; the last column is the first implementation's time over the last one's. */
-static void print_table(void)
+static void print_table(bool cuda)
 {
     bool first = true;
     for (int section = 0; section < N_SECTION; section++) {
@@ -209,7 +254,8 @@ static void print_table(void)
             }
             printf("  %-28s", r->name);
             for (int k = 0; k < r->n_impl; k++) printf("%12.2f", r->stats[k].median);
-            printf("%11.2fx\n", r->stats[0].median / r->stats[r->n_impl - 1].median);
+            printf("%11.2fx", r->stats[0].median / r->stats[r->n_impl - 1].median);
+            print_schedule(r, cuda);
         }
     }
 }
@@ -227,6 +273,15 @@ static void print_json(FILE *out, const struct bench_context *ctx)
     jw_text_at(&json, "benchmark", "operators");
     jw_text_at(&json, "build_version", BRIM_VERSION_STRING);
     jw_text_at(&json, "cpu_info", processor);
+    jw_text_at(&json, "device", ctx->cuda ? "cuda" : "cpu");
+    if (ctx->cuda) {
+        jw_text_at(&json, "gpu", ctx->cuda->info.name);
+        jw_int_at(&json, "multiprocessors", ctx->cuda->info.n_sm);
+        jw_int_at(&json, "driver", ctx->cuda->info.driver_version);
+        jw_text_at(&json, "launch", ctx->cuda->graph ? "graph" : "plain");
+        jw_text_at(&json, "policy", ctx->cuda->course ? "course" : "device");
+        jw_real_at(&json, "empty_kernel_us", ctx->cuda->empty_us);
+    }
     jw_text_at(&json, "cpu_tier", brim_cpu_tier_name(ctx->ops->tier));
     jw_int_at(&json, "threads", ctx->n_thread);
     jw_text_at(&json, "model_shapes", ctx->shape->name);
@@ -243,6 +298,7 @@ static void print_json(FILE *out, const struct bench_context *ctx)
         jw_object(&json);
         jw_text_at(&json, "section", r->section);
         jw_text_at(&json, "name", r->name);
+        if (r->floor_us > 0) jw_real_at(&json, "floor_us", r->floor_us);
         jw_key(&json, "orders"); /* the implementations in the order they ran, per iteration */
         jw_array(&json);
         for (size_t s = 0; s < r->n_sample; s++) {
@@ -257,6 +313,12 @@ static void print_json(FILE *out, const struct bench_context *ctx)
         for (int k = 0; k < r->n_impl; k++) {
             jw_object(&json);
             jw_text_at(&json, "name", r->impl[k]);
+            if (ctx->cuda) {
+                jw_text_at(&json, "plan", r->plan[k]);
+                jw_int_at(&json, "accumulates", r->accumulates[k]);
+                jw_int_at(&json, "reduces", r->reduces[k]);
+                jw_int_at(&json, "kernels", r->n_kernel[k]);
+            }
             jw_real_at(&json, "median_us", r->stats[k].median);
             jw_real_at(&json, "min_us", r->stats[k].min);
             jw_key(&json, "samples_us");
@@ -281,7 +343,7 @@ static int report(const struct bench_context *ctx)
                                   &results[i].stats[k]))
                 return cli_out_of_memory();
     bool to_stdout = args.json_output && !strcmp(args.json_output, "-");
-    if (!to_stdout) print_table();
+    if (!to_stdout) print_table(ctx->cuda != NULL);
     if (!args.json_output) return CLI_OK;
     FILE *out = to_stdout ? stdout : fopen(args.json_output, "w");
     bool ok = out != NULL;
@@ -310,8 +372,20 @@ static int operators(const struct bench_shape *shape)
     brim_error err = {0};
     if (brim_pool_create(&ctx.pool, (int)args.n_thread, &err) != BRIM_OK) return cli_fail(&err);
     ctx.n_thread = brim_pool_size(ctx.pool);
+    struct bench_cuda cuda;
+    int code = CLI_OK;
+    if (args.device && !strcmp(args.device, "cuda")) {
+        ctx.cuda = &cuda;
+        if (bench_cuda_open(&cuda, !args.launch || strcmp(args.launch, "plain") != 0,
+                            args.policy && !strcmp(args.policy, "course"), &err) != BRIM_OK) {
+            code = cli_fail(&err);
+            bench_cuda_close(&cuda);
+            brim_pool_free(&ctx.pool);
+            return code;
+        }
+    }
 
-    int code = run_fixed_sections(&ctx);
+    code = run_fixed_sections(&ctx);
     bool by_context = args.section[2] || args.section[4];
     for (int64_t pass = 0; pass < args.repeats && by_context && code == CLI_OK; pass++)
         for (size_t i = 0; i < args.n_context && code == CLI_OK; i++)
@@ -322,6 +396,7 @@ static int operators(const struct bench_shape *shape)
         for (int k = 0; k < BENCH_MAX_IMPL; k++) free(results[i].samples_us[k]);
     }
     n_result = 0;
+    if (ctx.cuda) bench_cuda_close(&cuda);
     brim_pool_free(&ctx.pool);
     return code;
 }
@@ -425,7 +500,14 @@ int cmd_bench_operators(int argc, char **argv)
          0, 65536},
         {"json-output", 0, ARGS_TEXT, &args.json_output, "FILE",
          "settings, orders, raw samples and medians; - for standard output", 0, 0},
-        {"device", 0, ARGS_CHOICE, &args.device, "cpu", "(cpu)", 0, 0},
+        {"device", 0, ARGS_CHOICE, &args.device, "cpu|cuda",
+         "(cpu); cuda compares the dense, matvec, tiled, split-K and Hopper kernels,\n"
+         "plain and fused forms of the others",
+         0, 0},
+        {"launch", 0, ARGS_CHOICE, &args.launch, "graph|plain",
+         "CUDA: replay a recording, or call (graph)", 0, 0},
+        {"policy", 0, ARGS_CHOICE, &args.policy, "device|course",
+         "CUDA: what split-K's plans aim at (device)", 0, 0},
         {"threads", 't', ARGS_INT, &args.n_thread, "N", "worker threads (all processors)", 1, 1024},
         {"cpu-tier", 0, ARGS_CHOICE, &args.tier, "c|avx2|avx512|neon",
          "instruction set of the optimized kernels (the best here)", 0, 0},

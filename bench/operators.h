@@ -10,6 +10,7 @@
 #include "base/pool.h"
 #include "base/status.h"
 #include "cpu/cpu_ops.h"
+#include "tensor/weight.h"
 
 enum { BENCH_MAX_IMPL = 3, BENCH_MAX_SAMPLES = 4096 };
 
@@ -21,7 +22,10 @@ struct bench_shape {
     int group; /* inputs that share a scale */
 };
 
+struct bench_cuda; /* operators_cuda.h */
+
 struct bench_context {
+    struct bench_cuda *cuda; /* NULL: the CPU is measured */
     const struct bench_shape *shape;
     const struct brim_cpu_ops *reference, *ops; /* plain C; the tier asked for */
     struct brim_pool *pool;
@@ -30,15 +34,22 @@ struct bench_context {
 };
 
 typedef void bench_run_fn(void *ctx, int64_t sample);
+/* Does its own timing: microseconds, negative when the device failed. */
+typedef double bench_time_fn(void *ctx, int64_t sample);
 
 struct bench_case {
     char name[48];
     struct {
         const char *name;
-        bench_run_fn *run;
+        bench_run_fn *run;   /* timed by its caller, or */
+        bench_time_fn *time; /* times itself */
         void *ctx;
+        char plan[40];            /* CUDA: the schedule chosen */
+        int accumulates, reduces; /* CUDA projections: kernels of the plan */
+        int n_kernel;             /* CUDA: kernels really launched */
     } impl[BENCH_MAX_IMPL];
     int n_impl;
+    double floor_us; /* CUDA: bytes or arithmetic at the device's measured rates; 0: not stated */
     /* Filled by the caller of bench_case_*: frees all that ctx refers to. */
     void (*free)(struct bench_case *c);
     void *owned;
@@ -59,5 +70,20 @@ brim_status bench_case_kernel(struct bench_case *c, const struct bench_context *
 /* n_query rows that see n_key keys in all, causally. */
 brim_status bench_case_attention(struct bench_case *c, const struct bench_context *ctx,
                                  int64_t n_key, int64_t n_query, int n_head_kv, brim_error *err);
+
+/* ---- data, the same in every run ---- */
+
+/* About normal, unit variance. */
+void bench_fill_normal(float *out, int64_t n, uint64_t seed);
+/* An MLX matrix: u32 codes, bf16 scales of both signs and biases. */
+brim_status bench_random_weight(struct brim_weight *out, int64_t n_out, int64_t n_in, int group,
+                                uint64_t seed, brim_error *err);
+void bench_free_weight(struct brim_weight *w);
+void bench_projection_dims(const struct bench_shape *s, const char *name, int64_t *n_in,
+                           int64_t *n_out);
+/* Puts a sentence into c->check unless the rms difference over the rms of `want` is at most bound.
+ */
+void bench_compare(struct bench_case *c, int impl, const float *got, const float *want, int64_t n,
+                   double bound);
 
 #endif

@@ -16,7 +16,7 @@
 /* ---- data ------------------------------------------------------------------------------------ */
 
 /* About normal: the sum of four uniforms, centred, of unit variance. */
-static void fill_normal(float *out, int64_t n, uint64_t seed)
+void bench_fill_normal(float *out, int64_t n, uint64_t seed)
 {
     struct brim_rng rng;
     brim_rng_seed(&rng, seed);
@@ -29,8 +29,8 @@ static void fill_normal(float *out, int64_t n, uint64_t seed)
 
 /* A random matrix as an MLX checkpoint holds it: u32 codes, bf16 scales of both signs and biases.
  */
-static brim_status random_weight(struct brim_weight *out, int64_t n_out, int64_t n_in, int group,
-                                 uint64_t seed, brim_error *err)
+brim_status bench_random_weight(struct brim_weight *out, int64_t n_out, int64_t n_in, int group,
+                                uint64_t seed, brim_error *err)
 {
     int64_t n_word = n_out * n_in / 8, n_group = n_out * n_in / group;
     uint32_t *codes = brim_alloc((size_t)n_word * sizeof(*codes));
@@ -65,7 +65,7 @@ static brim_status random_weight(struct brim_weight *out, int64_t n_out, int64_t
     return BRIM_OK;
 }
 
-static void free_weight(struct brim_weight *w)
+void bench_free_weight(struct brim_weight *w)
 {
     brim_free((void *)w->data);
     brim_free((void *)w->scales);
@@ -86,14 +86,14 @@ static double relative_error(const float *got, const float *want, int64_t n)
 }
 
 /* Written so that NaN fails. */
-static void compare(struct bench_case *c, int impl, const float *got, const float *want, int64_t n,
-                    double bound)
+void bench_compare(struct bench_case *c, int impl, const float *got, const float *want, int64_t n,
+                   double bound)
 {
     double error = relative_error(got, want, n);
     if (error <= bound || c->check[0]) return;
     snprintf(c->check, sizeof(c->check),
-             "%s, implementation %s: differs from plain C by %.3g (rms, relative; at most %g)",
-             c->name, c->impl[impl].name, error, bound);
+             "%s, implementation %s is off by %.3g (rms, relative; at most %g)", c->name,
+             c->impl[impl].name, error, bound);
 }
 
 static void poison(float *out, int64_t n)
@@ -130,7 +130,7 @@ static void free_projection(struct bench_case *c)
 {
     struct projection *p = c->owned;
     if (!p) return;
-    free_weight(&p->weight);
+    bench_free_weight(&p->weight);
     for (int i = 0; i < BENCH_MAX_IMPL; i++)
         for (int k = 0; k < p->impl[i].n_copy; k++) brim_linear_free(&p->impl[i].copies[k]);
     brim_free(p->x);
@@ -205,8 +205,8 @@ static brim_status check_projection(struct bench_case *c, const struct bench_con
             for (int r = 0; r < 3; r++)
                 memcpy(got + r * p->n_out, p->y + rows[r] * p->n_out,
                        (size_t)p->n_out * sizeof(*got));
-            compare(c, i, got, want, 3 * p->n_out,
-                    p->impl[i].mode == BRIM_ACTIVATIONS_INT8 ? bound_int8 : bound_f32);
+            bench_compare(c, i, got, want, 3 * p->n_out,
+                          p->impl[i].mode == BRIM_ACTIVATIONS_INT8 ? bound_int8 : bound_f32);
         }
     brim_free(want);
     brim_free(got);
@@ -214,8 +214,8 @@ static brim_status check_projection(struct bench_case *c, const struct bench_con
     return status;
 }
 
-static void projection_dims(const struct bench_shape *s, const char *name, int64_t *n_in,
-                            int64_t *n_out)
+void bench_projection_dims(const struct bench_shape *s, const char *name, int64_t *n_in,
+                           int64_t *n_out)
 {
     int64_t q = (int64_t)s->n_head * s->head_dim, kv = (int64_t)s->n_head_kv * s->head_dim;
     *n_in = !strcmp(name, "o") ? q : !strcmp(name, "down") ? s->n_ff : s->n_embd;
@@ -248,10 +248,10 @@ brim_status bench_case_projection(struct bench_case *c, const struct bench_conte
     snprintf(c->name, sizeof(c->name), "%s M=%" PRId64, name, n_row);
     struct projection *p = c->owned = brim_calloc(1, sizeof(*p));
     BRIM_REQUIRE(err, p, BRIM_E_NO_MEMORY, "bench: no memory");
-    projection_dims(ctx->shape, name, &p->n_in, &p->n_out);
+    bench_projection_dims(ctx->shape, name, &p->n_in, &p->n_out);
     p->n_row = n_row;
     p->pool = ctx->pool;
-    BRIM_TRY(random_weight(&p->weight, p->n_out, p->n_in, ctx->shape->group, 11, err));
+    BRIM_TRY(bench_random_weight(&p->weight, p->n_out, p->n_in, ctx->shape->group, 11, err));
     if (n_row == 1) {
         add_projection(c, "reference", ctx->reference, BRIM_MATMUL_SPLIT_K, BRIM_ACTIVATIONS_F32);
         add_projection(c, "optimized", ctx->ops, BRIM_MATMUL_SPLIT_K, BRIM_ACTIVATIONS_F32);
@@ -265,7 +265,7 @@ brim_status bench_case_projection(struct bench_case *c, const struct bench_conte
     p->x = brim_alloc((size_t)(n_row * p->n_in) * sizeof(*p->x));
     p->y = brim_alloc((size_t)(n_row * p->n_out) * sizeof(*p->y));
     BRIM_REQUIRE(err, p->x && p->y, BRIM_E_NO_MEMORY, "bench: no memory for %s", c->name);
-    fill_normal(p->x, n_row * p->n_in, 12);
+    bench_fill_normal(p->x, n_row * p->n_in, 12);
     size_t scratch_bytes = 0;
     for (int i = 0; i < c->n_impl; i++) {
         BRIM_TRY(pack_copies(&p->impl[i], ctx, name, err));
@@ -293,7 +293,7 @@ brim_status bench_case_embedding(struct bench_case *c, const struct bench_contex
     p->n_row = 1;
     p->n_in = ctx->shape->n_embd;
     p->n_out = 64; /* rows near token 42 are enough: only one is read */
-    BRIM_TRY(random_weight(&p->weight, p->n_out, p->n_in, ctx->shape->group, 13, err));
+    BRIM_TRY(bench_random_weight(&p->weight, p->n_out, p->n_in, ctx->shape->group, 13, err));
     add_projection(c, "dense", ctx->ops, BRIM_MATMUL_DENSE, BRIM_ACTIVATIONS_F32);
     add_projection(c, "packed", ctx->ops, BRIM_MATMUL_SPLIT_K, BRIM_ACTIVATIONS_F32);
     p->y = brim_alloc((size_t)p->n_in * sizeof(*p->y));
@@ -305,7 +305,7 @@ brim_status bench_case_embedding(struct bench_case *c, const struct bench_contex
         BRIM_TRY(pack_copies(&p->impl[i], ctx, "embedding", err));
         poison(p->y, p->n_in);
         run_embedding(c->impl[i].ctx, 0);
-        compare(c, i, p->y, p->x, p->n_in, bound_f32);
+        bench_compare(c, i, p->y, p->x, p->n_in, bound_f32);
     }
     return BRIM_OK;
 }
@@ -381,8 +381,8 @@ brim_status bench_case_kernel(struct bench_case *c, const struct bench_context *
         brim_free(want);
         return brim_fail(err, BRIM_E_NO_MEMORY, "bench: no memory for %s", name);
     }
-    fill_normal(k->x, k->n, 14);
-    fill_normal(k->w, k->n, 15);
+    bench_fill_normal(k->x, k->n, 14);
+    bench_fill_normal(k->w, k->n, 15);
     if (k->kind == KERNEL_ROPE)
         for (int i = 0; i < k->head_dim / 2; i++) { /* position 17, base 10^6 */
             double angle = 17 * pow(1e6, -2.0 * i / k->head_dim);
@@ -405,7 +405,7 @@ brim_status bench_case_kernel(struct bench_case *c, const struct bench_context *
         if (i == 0)
             memcpy(want, k->y, (size_t)k->n * sizeof(float));
         else
-            compare(c, i, k->y, want, k->n, bound_f32);
+            bench_compare(c, i, k->y, want, k->n, bound_f32);
     }
     brim_free(want);
     return BRIM_OK;
@@ -483,8 +483,8 @@ brim_status bench_case_attention(struct bench_case *c, const struct bench_contex
         brim_free(want);
         return brim_fail(err, BRIM_E_NO_MEMORY, "bench: no memory for %s", c->name);
     }
-    fill_normal(rows, n_kv, 16);
-    fill_normal(a->q, n_out, 17);
+    bench_fill_normal(rows, n_kv, 16);
+    bench_fill_normal(a->q, n_out, 17);
     int64_t stride = (int64_t)n_head_kv * s->head_dim;
     brim_attention_kv_store(ctx->reference, ctx->pool, &a->kv, 0, n_key, rows, stride, rows,
                             stride);
@@ -502,7 +502,7 @@ brim_status bench_case_attention(struct bench_case *c, const struct bench_contex
         if (i == 0)
             memcpy(want, a->out, (size_t)n_out * sizeof(float));
         else
-            compare(c, i, a->out, want, n_out, 1e-4);
+            bench_compare(c, i, a->out, want, n_out, 1e-4);
     }
     brim_free(want);
     return BRIM_OK;

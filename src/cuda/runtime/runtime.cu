@@ -84,6 +84,25 @@ extern "C" brim_status brim_cuda_event_wait(void *event, brim_error *err)
     return brim_cuda_check(cudaEventSynchronize((cudaEvent_t)event), "waiting for the device", err);
 }
 
+extern "C" brim_status brim_cuda_event_create_timed(void **out, brim_error *err)
+{
+    cudaEvent_t event = NULL;
+    brim_status status = brim_cuda_check(cudaEventCreate(&event), "creating an event", err);
+    *out = event;
+    return status;
+}
+
+extern "C" brim_status brim_cuda_event_elapsed_us(void *begin, void *end, double *us,
+                                                  brim_error *err)
+{
+    float ms = 0;
+    BRIM_TRY(brim_cuda_event_wait(end, err));
+    BRIM_TRY(brim_cuda_check(cudaEventElapsedTime(&ms, (cudaEvent_t)begin, (cudaEvent_t)end),
+                             "reading a time", err));
+    *us = (double)ms * 1e3;
+    return BRIM_OK;
+}
+
 extern "C" brim_status brim_cuda_copy(void *to, const void *from, size_t n_bytes, void *stream,
                                       const char *what, brim_error *err)
 {
@@ -131,6 +150,27 @@ extern "C" brim_status brim_cuda_capture_end(void *stream, void **out, brim_erro
     (void)cudaGraphDestroy(graph);
     *out = status == BRIM_OK ? exec : NULL;
     return status;
+}
+
+extern "C" brim_status brim_cuda_capture_kernels(void *stream, int *n_kernel, brim_error *err)
+{
+    cudaStreamCaptureStatus capture;
+    cudaGraph_t graph = NULL;
+    cudaGraphNode_t nodes[64];
+    size_t n = 64;
+    *n_kernel = 0;
+    BRIM_TRY(brim_cuda_check(cudaStreamGetCaptureInfo((cudaStream_t)stream, &capture, NULL, &graph),
+                             "looking at a recording", err));
+    BRIM_REQUIRE(err, capture == cudaStreamCaptureStatusActive, BRIM_E_ARGUMENT,
+                 "cuda: the stream is not being recorded");
+    BRIM_TRY(brim_cuda_check(cudaGraphGetNodes(graph, nodes, &n), "looking at a recording", err));
+    for (size_t i = 0; i < n; i++) {
+        cudaGraphNodeType type;
+        BRIM_TRY(
+            brim_cuda_check(cudaGraphNodeGetType(nodes[i], &type), "looking at a recording", err));
+        *n_kernel += type == cudaGraphNodeTypeKernel;
+    }
+    return BRIM_OK;
 }
 
 extern "C" brim_status brim_cuda_graph_launch(void *graph, void *stream, brim_error *err)

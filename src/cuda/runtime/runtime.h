@@ -32,6 +32,11 @@ void brim_cuda_event_free(void *event);
 brim_status brim_cuda_event_record(void *event, void *stream, brim_error *err);
 brim_status brim_cuda_event_wait(void *event, brim_error *err);
 
+/* An event that knows when it happened, for benchmarks. */
+brim_status brim_cuda_event_create_timed(void **out, brim_error *err);
+/* Wait for `end`; microseconds from `begin` to it, both recorded. */
+brim_status brim_cuda_event_elapsed_us(void *begin, void *end, double *us, brim_error *err);
+
 /* Stream-ordered copies of any direction; host memory that is not page-locked makes them wait. */
 brim_status brim_cuda_copy(void *to, const void *from, size_t n_bytes, void *stream,
                            const char *what, brim_error *err);
@@ -47,6 +52,8 @@ brim_status brim_cuda_fill(void *to, int byte, size_t n_bytes, void *stream, con
 brim_status brim_cuda_capture_begin(void *stream, brim_error *err);
 /* End the recording, also after a failure within it. *out is an executable graph or NULL. */
 brim_status brim_cuda_capture_end(void *stream, void **out, brim_error *err);
+/* Kernels recorded in `stream` since brim_cuda_capture_begin. */
+brim_status brim_cuda_capture_kernels(void *stream, int *n_kernel, brim_error *err);
 brim_status brim_cuda_graph_launch(void *graph, void *stream, brim_error *err);
 void brim_cuda_graph_free(void *graph);
 
