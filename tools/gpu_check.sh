@@ -50,7 +50,10 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
 fi
 for part in "$@"; do
     case $part in
-    w4) step w4.log "$programs/gpu_check_w4" ;;
+    w4)
+        step w4.log "$programs/gpu_check_w4"
+        step w4_stream.log "$programs/gpu_check_stream"
+        ;;
     w4-op) step w4-op.log "$programs/gpu_check_w4_op" ;;
     kda) for route in m128 c4-m128; do step "kda-$route.log" "$programs/gpu_check_kda" "$route"; done ;;
     sanitize)
@@ -58,12 +61,16 @@ for part in "$@"; do
             check=(compute-sanitizer --tool "$tool" --error-exitcode 1)
             step "$tool-w4.log" "${check[@]}" "$programs/gpu_check_w4" short
             step "$tool-w4-op.log" "${check[@]}" "$programs/gpu_check_w4_op" short
+            step "$tool-w4_stream.log" "${check[@]}" "$programs/gpu_check_stream" short
             for route in m128 c4-m128; do
                 step "$tool-kda-$route.log" "${check[@]}" "$programs/gpu_check_kda" "$route" short
             done
         done
         ;;
-    bench-w4) bench w4.csv "$programs/gpu_check_w4" bench ;;
+    bench-w4)
+        bench w4.csv "$programs/gpu_check_w4" bench
+        bench w4_stream.csv "$programs/gpu_check_stream" bench
+        ;;
     bench-w4-op) bench w4_split.csv "$programs/gpu_check_w4_op" bench ;;
     bench-kda) bench kda.csv "$programs/gpu_bench_kda" m128,c4-m128 full ;;
     *)

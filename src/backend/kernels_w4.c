@@ -116,8 +116,7 @@ static brim_status hopper_choose(const brim_w4_args *args, int n_sm, struct choi
     } else {
         choice->kernel = STREAM;
         choice->stream = brim_w4_stream_plan_make(args->n_row, args->n_in, args->n_out, n_sm);
-        choice->workspace_bytes = brim_cuda_w4_stream_workspace_bytes(&choice->stream);
-        n_group = choice->stream.n_tile_out * choice->stream.n_tile_token * choice->stream.n_unit;
+        n_group = choice->stream.n_tile_out * choice->stream.n_tile_token * choice->stream.split;
     }
     BRIM_REQUIRE(err, n_group <= INT32_MAX - 1024 && args->n_in <= INT32_MAX, BRIM_E_SHAPE,
                  "w4: n_row %lld, n_out %lld, n_in %lld: more work than one launch takes",
@@ -157,7 +156,6 @@ static brim_status choose(const brim_w4_args *args, struct choice *choice, brim_
                  65535 * TILE);
     choice->workspace_bytes =
         brim_cuda_w4_workspace_bytes(&choice->split, args->n_row, args->n_out, planes_of(args));
-    if (choice->workspace_bytes > 0) choice->workspace_bytes += BRIM_W4_STREAM_COUNTER_BYTES;
     return BRIM_OK;
 }
 
@@ -204,7 +202,8 @@ static void describe(const brim_w4_args *args, const struct choice *choice, brim
         break;
     case STREAM:
         plan->tile_rows = choice->stream.n_token;
-        plan->tile_outs = 64 * choice->stream.n_warpgroup;
+        plan->tile_outs = 64 * choice->stream.n_slab;
+        plan->cluster = choice->stream.split;
         plan->grid = choice->stream.n_cta;
         break;
     }
@@ -262,11 +261,8 @@ brim_status brim_w4_workspace_init(brim_kernel_device device, void *workspace, s
 {
     if (n_bytes == 0) return BRIM_OK;
     BRIM_TRY(check_workspace(device, workspace, err));
-    if (device == BRIM_KERNEL_CPU) return BRIM_OK;
-    /* The counters of the stream kernel, behind which the planes of the tiled kernel start as well;
-     * what else lies here is written before it is read. */
-    size_t counters = BRIM_W4_STREAM_COUNTER_BYTES;
-    return brim_cuda_zero(workspace, n_bytes < counters ? n_bytes : counters, stream, err);
+    (void)stream; /* all that lies here is written before it is read */
+    return BRIM_OK;
 }
 
 brim_status brim_w4_pack_bytes(const brim_w4_args *args, size_t *n_bytes, brim_error *err)
@@ -320,11 +316,6 @@ static brim_status run_cpu(const brim_w4_args *args, const brim_split_plan *plan
     return brim_w4_direct_run(&w, args->n_thread, err);
 }
 
-static void *behind_counters(void *workspace)
-{
-    return workspace ? (uint8_t *)workspace + BRIM_W4_STREAM_COUNTER_BYTES : NULL;
-}
-
 brim_status brim_w4_matmul(const brim_w4_args *args, brim_error *err)
 {
     struct choice choice;
@@ -348,12 +339,12 @@ brim_status brim_w4_matmul(const brim_w4_args *args, brim_error *err)
     case NAIVE:
         return brim_cuda_w4_naive(&a, args->stream, err);
     case TILED:
-        return brim_cuda_w4_tiled(&a, &choice.split, planes_of(args),
-                                  behind_counters(args->workspace), args->stream, err);
+        return brim_cuda_w4_tiled(&a, &choice.split, planes_of(args), args->workspace, args->stream,
+                                  err);
     case CLUSTER:
         return brim_cuda_w4_cluster(&a, &w, &choice.cluster, 0, args->stream, err);
     case STREAM:
-        return brim_cuda_w4_stream(&a, &w, &choice.stream, args->workspace, 0, args->stream, err);
+        return brim_cuda_w4_stream(&a, &w, &choice.stream, 0, args->stream, err);
     }
     return brim_fail(err, BRIM_E_ARGUMENT, "w4: no kernel was chosen");
 }

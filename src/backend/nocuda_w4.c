@@ -59,18 +59,12 @@ brim_status brim_cuda_w4_cluster(const struct brim_cuda_w4 *args,
     return no_w4(err);
 }
 
-size_t brim_cuda_w4_stream_workspace_bytes(const struct brim_w4_stream_plan *plan)
-{
-    (void)plan;
-    return 0;
-}
-
 brim_status brim_cuda_w4_stream(const struct brim_cuda_w4 *args,
                                 const struct brim_cuda_w4_packed *w,
-                                const struct brim_w4_stream_plan *plan, void *workspace, int pdl,
-                                void *stream, brim_error *err)
+                                const struct brim_w4_stream_plan *plan, int pdl, void *stream,
+                                brim_error *err)
 {
-    (void)args, (void)w, (void)plan, (void)workspace, (void)pdl, (void)stream;
+    (void)args, (void)w, (void)plan, (void)pdl, (void)stream;
     return no_w4(err);
 }
 

@@ -75,18 +75,11 @@ static void bench(int n_sm)
     for (auto &s : shapes) {
         for (int64_t rows : rows_all) {
             problem p(rows, s.in, s.out, 128, BRIM_DTYPE_BF16, SPECIAL_NONE);
-            brim_w4_stream_plan sp = brim_w4_stream_plan_make(rows, s.in, s.out, n_sm);
-            device_array<uint8_t> ws(brim_cuda_w4_stream_workspace_bytes(&sp));
-            ws.fill(0);
             auto row = [&](const char *form, int64_t split, double us) {
                 printf("%s,%lld,%lld,%lld,%s,%lld,%.2f\n", s.name, (long long)rows, (long long)s.in,
                        (long long)s.out, form, (long long)split, us);
             };
             int n_sample = rows >= 512 ? 10 : 20;
-            if (rows > 64)
-                row("stream", 1, time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
-                        brim_cuda_w4_stream(&p.args, &p.packed, &sp, ws.ptr, 0, stream, &err);
-                    }));
             if (rows <= 128) {
                 brim_w4_cluster_plan cp = brim_w4_cluster_plan_make(rows, s.in, s.out, n_sm);
                 for (int split = 1; split <= 8; split *= 2) {

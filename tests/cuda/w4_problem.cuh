@@ -18,7 +18,6 @@
 #include "cuda/device.h"
 #include "cuda/launch.h"
 #include "cuda/w4/cluster.h"
-#include "cuda/w4/stream.h"
 #include "cuda/w4/w4.h"
 #include "tensor/dtype.h"
 

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include "plan/w4_cluster.h"
-#include "plan/w4_stream.h"
 
 static void splits_of_qwen3_4b(void **state)
 {
@@ -42,8 +41,6 @@ static void every_cta_has_work(void **state)
                 assert_true(c.n_tile_out * 64 * c.n_slab >= n_out);
                 assert_true(c.n_tile_token * c.n_token >= n_row);
                 assert_true(c.n_unit * 128 >= n_in);
-                struct brim_w4_stream_plan s = brim_w4_stream_plan_make(n_row, n_in, n_out, 132);
-                assert_in_range(s.n_cta, 1, s.n_tile_out * s.n_tile_token * s.n_unit);
             }
         }
     }
