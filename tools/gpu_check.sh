@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # gpu_check.sh [--programs DIR] PART...: check and measure on this machine's GPU.
 #   w4 kda              every form of an operator against its fp64 reference
+#   peers               the Python binding on torch tensors, against float64 and flash-linear-attention, which is
+#                       found by PYTHONPATH (fla-core's wheel, unpacked, will do); BRIM_LIBRARY names the library
+#   bench-peers         torch and flash-linear-attention beside brim (bench/peers/w4_peers.py, kda_peers.py)
 #   w4-op               the public W4 operator: values, launches, bits, refusals
 #   sanitize            compute-sanitizer's memcheck and synccheck over short forms of both
 #   bench-w4 bench-w4-op bench-kda  times, as CSV; nothing is timed that failed its check
@@ -9,7 +12,9 @@
 # without a GPU. Files go to $OUT (default out/), named by part; each names driver, date and clocks.
 # Ends with "N passed, N failed, N skipped", one for each program run.
 set -uo pipefail
-programs=$(dirname "$0")/../build/release/tests
+root=$(cd "$(dirname "$0")/.." && pwd)
+programs=$root/build/release/tests
+binding=$root/bindings/python
 if [ "${1:-}" = --programs ]; then
     programs=$2
     shift 2
@@ -54,6 +59,12 @@ for part in "$@"; do
         step w4.log "$programs/gpu_check_w4"
         step w4_stream.log "$programs/gpu_check_stream"
         ;;
+    peers)
+        for test in test_torch test_fla; do
+            step "peers-$test.log" env PYTHONPATH="$binding:$binding/tests:${PYTHONPATH:-}" python3 -m unittest "$test"
+        done
+        ;;
+    bench-peers) for peer in w4 kda; do step "$peer-peers.log" python3 "$root/bench/peers/${peer}_peers.py" --out "$out"; done ;;
     w4-op) step w4-op.log "$programs/gpu_check_w4_op" ;;
     kda) for route in m128 c4-m128; do step "kda-$route.log" "$programs/gpu_check_kda" "$route"; done ;;
     sanitize)

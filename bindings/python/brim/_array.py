@@ -159,27 +159,39 @@ class Stream:
 
 
 _workspaces = {}  # (operator, device index, stream) -> [tensor, pointer, bytes, a graph may hold it]
-_retired = []     # outgrown blocks that a captured graph may still use
+_in_capture = {}  # the same, of blocks made while a graph was being captured
+_retired = []     # outgrown blocks that a graph may still use
+
+
+def _grow(table, key, like, n_bytes):
+    held = table.get(key)
+    if held is None or held[2] < n_bytes:
+        torch = sys.modules["torch"]
+        size = max(n_bytes, 2 * held[2] if held else 1 << 20)
+        block = torch.empty(size + 256, dtype=torch.uint8, device=like.owner.device)
+        if held and held[3]:
+            _retired.append(held[0])
+        held = table[key] = [block, (block.data_ptr() + 255) // 256 * 256, size, False]
+        return held, True
+    return held, False
 
 
 def workspace(operator, stream, n_bytes):
     """(pointer, bytes) of the one workspace this binding keeps for an operator on a device and stream: at least
-    n_bytes, prepared when it is created. A block that was used while capturing is never given back."""
+    n_bytes and prepared. A block that a capture has seen is never given back. Where a capture finds none, the
+    preparation becomes part of the graph, at every call: call once on the stream before capturing to keep it out."""
     like = stream.like
     if n_bytes == 0 or like.device != CUDA:
         return 0, 0
     key = (operator, like.index, stream.handle)
     held = _workspaces.get(key)
-    if held is None or held[2] < n_bytes:
-        torch = sys.modules["torch"]
-        size = max(n_bytes, 2 * held[2] if held else 1 << 20)
-        block = torch.empty(size + 256, dtype=torch.uint8, device=like.owner.device)
-        pointer = (block.data_ptr() + 255) // 256 * 256
-        lib = library()
-        lib.call(f"brim_{operator}_workspace_init", CUDA, _void(pointer), _size(size), _void(stream.handle))
-        if held and held[3]:
-            _retired.append(held[0])
-        held = _workspaces[key] = [block, pointer, size, False]
+    if stream.capturing and (held is None or held[2] < n_bytes):
+        held, _ = _grow(_in_capture, key, like, n_bytes)
+        prepare = True
+    else:
+        held, prepare = _grow(_workspaces, key, like, n_bytes)
+    if prepare:
+        library().call(f"brim_{operator}_workspace_init", CUDA, _void(held[1]), _size(held[2]), _void(stream.handle))
     held[3] = held[3] or stream.capturing
     return held[1], held[2]
 

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""KDA prefill on a GPU: flash-linear-attention's Triton chunk_kda beside brim, same inputs, same clock.
+
+q, k, v, raw gate and beta logit ~ N(0,1) in bf16, A_log and dt_bias ~ U(0,1), l2 norm, gate and sigmoid in the kernel,
+initial state 0.1 N(0,1) in float32, final state returned. Gates: lower bound -5, or softplus. One graph replay a sample,
+L2 flushed, median and least of 30. Outputs of both are compared before anything is timed.
+
+FLA tunes its kernels at their first call. That is done once for each gate, at --tune-shape, its configurations compiled
+by parallel processes first; the choice then holds for the other shapes (--retune tunes at every number of heads).
+The folder of fla (a wheel, unpacked) is on PYTHONPATH or installed. Writes kda_peers.csv and .json into --out.
+
+usage: kda_peers.py [--out DIR] [--shapes T,H,N ...] [--gates lower_bound,softplus] [--samples N] [--no-tune]
+"""
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+
+import torch
+import triton
+
+import gpu_common as common
+import brim
+
+# (tokens in all, heads, sequences): the rows of the owner-helper table, then the ten public shapes.
+SHAPES = [(2048, 1, 1), (2048, 4, 1), (2048, 8, 1), (4096, 1, 1), (4096, 4, 1), (4096, 8, 1), (8192, 8, 1),
+          (8192, 12, 1), (8192, 64, 1), (8192, 96, 1), "1300+547+2048+963+271+3063,64",
+          (1024, 4, 1), (2048, 12, 1), (2048, 16, 1), (3072, 10, 1), (4096, 12, 1), (8192, 12, 4), (8192, 16, 1),
+          (8192, 24, 1), (16384, 16, 8), (65536, 4, 1)]
+SOFTPLUS_SHAPES = [(2048, 1, 1), (2048, 4, 1), (2048, 8, 1), (4096, 1, 1), (4096, 4, 1), (4096, 8, 1), (8192, 8, 1),
+                   (8192, 12, 1), (8192, 32, 1)]
+
+
+def parse_shape(shape):
+    """(tokens in all, heads, lengths of the sequences, name)."""
+    if isinstance(shape, str) and "+" in shape:
+        lengths, heads = shape.split(",")
+        lengths = [int(n) for n in lengths.split("+")]
+        return sum(lengths), int(heads), lengths, shape.split(",")[0]
+    n_tok, heads, n_seq = map(int, shape.split(",")) if isinstance(shape, str) else shape
+    return n_tok, heads, [n_tok // n_seq] * n_seq, str(n_tok)
+
+
+class Case:
+    """Inputs of one shape and the calls of both."""
+
+    def __init__(self, shape, gate):
+        self.n_tok, self.heads, self.lengths, self.name = parse_shape(shape)
+        gen = torch.Generator(device="cuda").manual_seed(self.n_tok + self.heads)
+        normal = lambda *s: torch.randn(*s, generator=gen, device="cuda").bfloat16()
+        t, h, n = self.n_tok, self.heads, len(self.lengths)
+        self.x = {name: normal(1, t, h, 128) for name in "qkvg"}
+        self.x["beta"] = normal(1, t, h)
+        self.a_log = torch.rand(h, generator=gen, device="cuda")
+        self.dt_bias = torch.rand(h * 128, generator=gen, device="cuda")
+        self.state = 0.1 * torch.randn(n, h, 128, 128, generator=gen, device="cuda")
+        self.offsets = self.offsets_cpu = None
+        if n > 1:
+            self.offsets_cpu = torch.tensor([0] + self.lengths).cumsum(0)
+            self.offsets = self.offsets_cpu.to("cuda")
+        self.gate, self.bound = gate, -5.0 if gate == "lower_bound" else None
+        self.out = torch.empty_like(self.x["v"])
+        self.final = torch.empty_like(self.state)
+
+    def brim(self, **change):
+        options = dict(gate=self.gate, lower_bound=self.bound, a_log=self.a_log, dt_bias=self.dt_bias, l2norm=True,
+                       beta_logits=True, initial_state=self.state, final_state=self.final, state_v_first=True,
+                       cu_seqlens=self.offsets, max_tokens=max(self.lengths) if self.offsets is not None else None,
+                       out=self.out, allow_split=True)
+        return brim.kda_prefill(**self.x, **{**options, **change})
+
+    def fla(self):
+        from fla.ops.kda import chunk_kda
+        with torch.no_grad():
+            return chunk_kda(**self.x, initial_state=self.state, output_final_state=True, use_qk_l2norm_in_kernel=True,
+                             use_gate_in_kernel=True, use_beta_sigmoid_in_kernel=True, A_log=self.a_log,
+                             dt_bias=self.dt_bias, safe_gate=self.bound is not None, lower_bound=self.bound,
+                             state_v_first=True, cu_seqlens=self.offsets, cu_seqlens_cpu=self.offsets_cpu)
+
+    def bytes(self):
+        return sum(t.numel() * t.element_size() for t in (*self.x.values(), self.out, self.state, self.final))
+
+
+def tuners():
+    from triton.runtime.autotuner import Autotuner
+    with warnings.catch_warnings():  # isinstance wakes lazy modules of torch
+        warnings.simplefilter("ignore")
+        return [o for o in gc.get_objects() if isinstance(o, Autotuner)]
+
+
+def compile_share(gate, shape, share, n_share):
+    """Worker: compile every n_share-th configuration of every kernel into Triton's cache; times nothing."""
+    from triton.runtime.autotuner import Autotuner
+    original = Autotuner._bench
+    seen = [0]
+
+    def bench(self, *args, config, **meta):
+        seen[0] += 1
+        if seen[0] % n_share != share:
+            return [float("inf")] * 3
+        self.do_bench = lambda call, quantiles=None: (call(), [0.0] * 3)[1]
+        return original(self, *args, config=config, **meta)
+
+    Autotuner._bench = bench
+    Case(shape, gate).fla()
+    torch.cuda.synchronize()
+
+
+def compile_shapes(gate, shapes, choices):
+    """Worker: compile the chosen configurations for these shapes."""
+    import fla.ops.kda  # noqa: F401
+    settle(choices)
+    for shape in shapes:
+        Case(shape, gate).fla()
+    torch.cuda.synchronize()
+
+
+def in_parallel(jobs):
+    """Run this script as a worker once for each job; a worker's failure only costs time later."""
+    # What a worker believes about times must not reach the cache of tuning results.
+    running = [subprocess.Popen([sys.executable, __file__, "--worker", json.dumps(job)], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, text=True, env={**os.environ, "FLA_CACHE_RESULTS": "0"})
+               for job in jobs]
+    for process in running:
+        _, text = process.communicate()
+        if process.returncode:
+            print(f"a compiling process failed: {text.strip().splitlines()[-1:]}", file=sys.stderr)
+
+
+def settle(choices):
+    """Every tuner keeps the one configuration it chose, or the one named by `choices`."""
+    for tuner in tuners():
+        name = tuner.base_fn.__name__
+        best = getattr(tuner, "best_config", None)
+        if name in choices:
+            best = next((c for c in tuner.configs if str(c) == choices[name]), best)
+        if best is not None:
+            tuner.configs = [best]
+            choices[name] = str(best)
+
+
+def tune(gate, shape, shapes, begin):
+    """Tune FLA's kernels at `shape`, then compile what `shapes` need. Returns the choices by kernel."""
+    n = max(1, (os.cpu_count() or 2) - 1)
+    in_parallel([dict(gate=gate, shape=shape, share=i, n_share=n) for i in range(n)])
+    print(f"{gate}: compiled after {time.time() - begin:.0f} s", file=sys.stderr)
+    Case(shape, gate).fla()
+    torch.cuda.synchronize()
+    choices = {}
+    settle(choices)
+    print(f"{gate}: tuned after {time.time() - begin:.0f} s", file=sys.stderr)
+    in_parallel([dict(gate=gate, shapes=shapes[i::n], choices=choices) for i in range(n) if shapes[i::n]])
+    print(f"{gate}: all shapes compiled after {time.time() - begin:.0f} s", file=sys.stderr)
+    return choices
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", default="out")
+    parser.add_argument("--shapes", nargs="*")
+    parser.add_argument("--gates", default="lower_bound,softplus")
+    parser.add_argument("--samples", type=int, default=30)
+    parser.add_argument("--tune-shape", default="4096,8,1")
+    parser.add_argument("--no-tune", action="store_true", help="FLA's first configurations: a trial of this script")
+    parser.add_argument("--retune", action="store_true")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    gates = args.gates.split(",")
+    if args.worker:
+        job = json.loads(args.worker)
+        compile_shapes(**job) if "shapes" in job else compile_share(**job)
+        return 0
+    begin = time.time()
+    clock = common.Clock(args.samples)
+    rows, failed, choices = [], 0, {}
+    median, least = clock.floor()
+    have_fla, missing = True, None
+    try:
+        import fla.ops.kda  # noqa: F401
+    except ImportError as error:
+        have_fla, missing = False, str(error)
+        print(f"flash-linear-attention is not here ({error}): brim alone is timed", file=sys.stderr)
+    for gate in gates:
+        shapes = args.shapes or (SHAPES if gate == "lower_bound" else SOFTPLUS_SHAPES)
+        if have_fla and not args.retune:
+            for tuner in tuners():  # each gate has kernels and meta-parameters of its own
+                tuner.all_configs = getattr(tuner, "all_configs", list(tuner.configs))
+                tuner.configs = tuner.all_configs[:1] if args.no_tune else list(tuner.all_configs)
+            if not args.no_tune:
+                choices[gate] = tune(gate, args.tune_shape, shapes, begin)
+        for shape in shapes:
+            case = Case(shape, gate)
+            record = dict(tokens=case.name, heads=case.heads, sequences=len(case.lengths), gate=gate)
+            floor = round(case.bytes() / common.COPY_BYTES_PER_US, 2)
+
+            def row(peer, route, times):
+                rows.append({**record, "peer": peer, "route": route, "median_us": times[0], "min_us": times[1],
+                             "floor_us": floor})
+
+            theirs = None
+            if have_fla:
+                theirs, theirs_final = case.fla()
+                times = clock.time([case.fla])
+                row("fla triton", "", times)
+                fla_us = times[0]
+            try:
+                out, final = case.brim()
+            except brim.BrimError as refused:
+                print(f"{case.name},{case.heads} {gate}: {refused}", file=sys.stderr)
+                row("brim", f"refused: {refused.text}", ("", ""))
+                continue
+            route = brim.last_call()["route"]
+            torch.cuda.synchronize()
+            if theirs is not None:
+                e = max(((a.double() - b.double()).norm() / b.double().norm()).item()
+                        for a, b in ((out, theirs), (final, theirs_final)))
+                if not e < 1.5e-2:
+                    print(f"FAILED {case.name},{case.heads} {gate}: differs from FLA by {e:.2e}; not timed",
+                          file=sys.stderr)
+                    failed += 1
+                    continue
+            times = clock.time([case.brim])
+            row("brim", route, times)
+            if theirs is not None:
+                print(f"{gate:11} {case.name:>10} H {case.heads:3} N {len(case.lengths)}  fla {fla_us:9.2f}  "
+                      f"brim {times[0]:9.2f} us ({route})  {fla_us / times[0]:.2f}x  floor {floor}", flush=True)
+            else:
+                print(f"{gate:11} {case.name:>10} H {case.heads:3}  brim {times[0]:9.2f} us ({route})", flush=True)
+            del case, theirs
+            torch.cuda.empty_cache()
+    meta = common.environment("fla-core", "fla")
+    meta.update(clock_us=median, clock_min_us=least, fla_missing=missing, fla_configurations=choices,
+                fla_tuned_at="first configurations" if args.no_tune else "every shape" if args.retune
+                else args.tune_shape, floor="bytes of q, k, v, g, beta, out and both states / 4.3 TB/s",
+                triton=triton.__version__, seconds=round(time.time() - begin))
+    common.write(args.out, "kda_peers", rows, meta)
+    print(f"{len(rows)} rows, {failed} failed")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
