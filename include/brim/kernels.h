@@ -221,8 +221,8 @@ typedef struct brim_w4_args {
 
 /* How a call would run. */
 typedef struct brim_w4_plan {
-    char kernel[16];       /* "none", "matvec", "naive", "tiled", "split-k", "cpu", or one of the
-                              Hopper kernels */
+    char kernel[16];       /* "none", "matvec", "naive", "tiled", "split-k", "cpu", or of the Hopper
+                              kernels "gemv", "cluster", "stream" */
     brim_split_plan split; /* of the tiled kernels; split 1 elsewhere */
     int64_t grid;          /* thread groups of the first kernel (CUDA) or pieces of work (CPU) */
     int tile_rows, tile_outs, cluster; /* rows and outputs of a thread group; groups that share a

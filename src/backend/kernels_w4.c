@@ -8,6 +8,7 @@
 #include "cpu/w4_direct.h"
 #include "cuda/device.h"
 #include "cuda/w4/cluster.h"
+#include "cuda/w4/gemv.h"
 #include "cuda/w4/stream.h"
 #include "cuda/w4/w4.h"
 
@@ -16,12 +17,13 @@
  */
 enum { TILED_PER_SM = 8, TILE = 32 };
 
-enum kernel { NONE, CPU, MATVEC, NAIVE, TILED, CLUSTER, STREAM };
+enum kernel { NONE, CPU, MATVEC, NAIVE, TILED, GEMV, CLUSTER, STREAM };
 
 /* A choice with the schedule that goes with it. */
 struct choice {
     enum kernel kernel;
     brim_split_plan split;
+    struct brim_w4_gemv_plan gemv;
     struct brim_w4_cluster_plan cluster;
     struct brim_w4_stream_plan stream;
     size_t workspace_bytes;
@@ -103,13 +105,18 @@ static brim_status split_choose(const brim_w4_args *args, int n_sm, brim_split_p
     return BRIM_OK;
 }
 
-/* The Hopper kernels: a cluster joins the reduction of few rows, more rows stream. */
+/* The Hopper kernels: up to eight rows stream weights through mma.sync, a cluster joins the
+ * reduction of few rows, more rows have tiles of their own. */
 static brim_status hopper_choose(const brim_w4_args *args, int n_sm, struct choice *choice,
                                  brim_error *err)
 {
     enum { CLUSTER_ROWS = 64 };
     int64_t n_group;
-    if (args->n_row <= CLUSTER_ROWS) {
+    if (args->n_row <= BRIM_W4_GEMV_ROWS) {
+        choice->kernel = GEMV;
+        choice->gemv = brim_w4_gemv_plan_make(args->n_in, args->n_out, n_sm);
+        n_group = choice->gemv.n_cta;
+    } else if (args->n_row <= CLUSTER_ROWS) {
         choice->kernel = CLUSTER;
         choice->cluster = brim_w4_cluster_plan_make(args->n_row, args->n_in, args->n_out, n_sm);
         n_group = choice->cluster.n_tile_out * choice->cluster.n_tile_token * choice->cluster.split;
@@ -192,6 +199,12 @@ static void describe(const brim_w4_args *args, const struct choice *choice, brim
     case TILED:
         plan->tile_rows = plan->tile_outs = TILE;
         plan->grid = choice->split.launched_groups;
+        break;
+    case GEMV:
+        plan->tile_rows = (int)args->n_row;
+        plan->tile_outs = 16 * choice->gemv.n_tile;
+        plan->cluster = choice->gemv.split;
+        plan->grid = choice->gemv.n_cta;
         break;
     case CLUSTER:
         plan->tile_rows = choice->cluster.n_token;
@@ -328,7 +341,7 @@ brim_status brim_w4_matmul(const brim_w4_args *args, brim_error *err)
     }
     struct brim_cuda_w4 a = cuda_args(args);
     struct brim_cuda_w4_packed w = {0};
-    if (choice.kernel == CLUSTER || choice.kernel == STREAM) w = packed_of(args, args->packed);
+    if (choice.kernel >= GEMV) w = packed_of(args, args->packed);
     switch (choice.kernel) {
     case NONE:
         return BRIM_OK;
@@ -341,6 +354,8 @@ brim_status brim_w4_matmul(const brim_w4_args *args, brim_error *err)
     case TILED:
         return brim_cuda_w4_tiled(&a, &choice.split, planes_of(args), args->workspace, args->stream,
                                   err);
+    case GEMV:
+        return brim_cuda_w4_gemv(&a, &w, NULL, &choice.gemv, 0, args->stream, err);
     case CLUSTER:
         return brim_cuda_w4_cluster(&a, &w, &choice.cluster, 0, args->stream, err);
     case STREAM:

@@ -17,12 +17,6 @@ brim_status brim_cuda_current_sm(int *n_sm, brim_error *err)
     return no_w4(err);
 }
 
-brim_status brim_cuda_zero(void *data, size_t n_bytes, void *stream, brim_error *err)
-{
-    (void)data, (void)n_bytes, (void)stream;
-    return no_w4(err);
-}
-
 brim_status brim_cuda_w4_matvec(const struct brim_cuda_w4 *args, void *stream, brim_error *err)
 {
     (void)args, (void)stream;

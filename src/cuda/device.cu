@@ -81,12 +81,6 @@ brim_status brim_cuda_current_sm(int *n_sm, brim_error *err)
     return BRIM_OK;
 }
 
-brim_status brim_cuda_zero(void *data, size_t n_bytes, void *stream, brim_error *err)
-{
-    return brim_cuda_check(cudaMemsetAsync(data, 0, n_bytes, (cudaStream_t)stream),
-                           "clearing device memory", err);
-}
-
 brim_status brim_launch_kernel(const char *name, const void *kernel, struct brim_launch_shape shape,
                                cudaStream_t stream, const void *params, brim_error *err)
 {

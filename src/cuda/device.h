@@ -33,8 +33,6 @@ brim_status brim_cuda_device_get(int ordinal, struct brim_cuda_device *out, brim
 /* Multiprocessors of the calling thread's current device, which is checked for the architecture
  * alone: cheap, and allowed while a graph is being captured. */
 brim_status brim_cuda_current_sm(int *n_sm, brim_error *err);
-/* Bytes of device memory set to zero, ordered by the stream (cudaStream_t or NULL). */
-brim_status brim_cuda_zero(void *data, size_t n_bytes, void *stream, brim_error *err);
 
 #ifdef __cplusplus
 }
