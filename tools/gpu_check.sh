@@ -6,7 +6,8 @@
 #                       found by PYTHONPATH (fla-core's wheel, unpacked, will do); BRIM_LIBRARY names the library
 #   bench-peers         torch and flash-linear-attention beside brim (bench/peers/w4_peers.py, kda_peers.py)
 #   w4-op               the public W4 operator: values, launches, bits, refusals
-#   sanitize            compute-sanitizer's memcheck and synccheck over short forms of both
+#   model               the whole engine: goldens at every level, CPU beside GPU
+#   sanitize            compute-sanitizer's memcheck and synccheck over short forms of all
 #   bench-w4 bench-w4-op bench-kda  times, as CSV; nothing is timed that failed its check
 # The programs (default build/release/tests) need the driver alone, so DIR may be a copy from a machine
 # without a GPU. Files go to $OUT (default out/), named by part; each names driver, date and clocks.
@@ -66,6 +67,8 @@ for part in "$@"; do
         ;;
     bench-peers) for peer in w4 kda; do step "$peer-peers.log" python3 "$root/bench/peers/${peer}_peers.py" --out "$out"; done ;;
     w4-op) step w4-op.log "$programs/gpu_check_w4_op" ;;
+    # The whole engine, from the source directory: goldens, CPU beside GPU. MODEL: a SmolLM2 file.
+    model) step model.log "$programs/gpu_check_engine" --synth qwen3-0.6b ${MODEL:+--model "$MODEL"} ;;
     kda) for route in m128 c4-m128; do step "kda-$route.log" "$programs/gpu_check_kda" "$route"; done ;;
     sanitize)
         for tool in memcheck synccheck; do
@@ -73,6 +76,7 @@ for part in "$@"; do
             step "$tool-w4.log" "${check[@]}" "$programs/gpu_check_w4" short
             step "$tool-w4-op.log" "${check[@]}" "$programs/gpu_check_w4_op" short
             step "$tool-w4_stream.log" "${check[@]}" "$programs/gpu_check_stream" short
+            step "$tool-model.log" "${check[@]}" "$programs/gpu_check_engine" short
             for route in m128 c4-m128; do
                 step "$tool-kda-$route.log" "${check[@]}" "$programs/gpu_check_kda" "$route" short
             done

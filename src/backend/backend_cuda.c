@@ -10,13 +10,6 @@
 #include "base/mem.h"
 #include "cuda/runtime/runtime.h"
 
-static const char *const level_names[] = {
-    [BRIM_CUDA_DENSE] = "dense",   [BRIM_CUDA_MATVEC] = "matvec",
-    [BRIM_CUDA_FUSED] = "fused",   [BRIM_CUDA_ATTENTION] = "attention",
-    [BRIM_CUDA_TILED] = "tiled",   [BRIM_CUDA_SPLIT_K] = "split-k",
-    [BRIM_CUDA_HOPPER] = "hopper",
-};
-
 static struct cuda_backend *self(struct brim_backend *backend)
 {
     return (struct cuda_backend *)backend;
@@ -43,7 +36,7 @@ static void info(const struct brim_backend *backend, struct brim_backend_info *o
     *out = (struct brim_backend_info){
         .name = "cuda",
         .device = cuda->device.name,
-        .level = level_names[cuda->level],
+        .level = brim_cuda_level_names[cuda->level],
         .cpu_tier = "",
         .weight_bytes = cuda->weight_bytes,
     };
@@ -193,26 +186,12 @@ static const struct brim_backend_ops cuda_ops = {
     .rows_write = brim_cuda_rows_write,
 };
 
-static brim_status choose_level(const char *name, enum brim_cuda_level *out, brim_error *err)
-{
-    *out = BRIM_CUDA_HOPPER;
-    if (!name) return BRIM_OK;
-    for (size_t i = 0; i < sizeof level_names / sizeof *level_names; i++) {
-        *out = (enum brim_cuda_level)i;
-        if (strcmp(name, level_names[i]) == 0) return BRIM_OK;
-    }
-    return brim_fail(err, BRIM_E_ARGUMENT,
-                     "level: \"%s\" is none of dense, matvec, fused, attention, tiled, split-k, "
-                     "hopper",
-                     name);
-}
-
 brim_status brim_backend_cuda_open(struct brim_backend **out,
                                    const struct brim_backend_cuda_options *options, brim_error *err)
 {
     *out = NULL;
     enum brim_cuda_level level;
-    BRIM_TRY(choose_level(options->level, &level, err));
+    BRIM_TRY(brim_cuda_level_parse(options->level, &level, err));
     struct brim_cuda_device device;
     BRIM_TRY(brim_cuda_device_get(options->ordinal, &device, err));
     struct cuda_backend *cuda = brim_calloc(1, sizeof *cuda);

@@ -7,22 +7,12 @@
 #define BRIM_BACKEND_BACKEND_CUDA_H
 
 #include "backend/backend.h"
+#include "backend/cuda_level.h"
 #include "cuda/device.h"
 #include "cuda/model/ops.h"
 #include "cuda/w4/pack.h"
 
 enum { BRIM_CUDA_PARTS = 3 };
-
-/* Cumulative: each keeps what the one before brought. */
-enum brim_cuda_level {
-    BRIM_CUDA_DENSE,     /* weights dequantized to bf16, operators of several plain kernels */
-    BRIM_CUDA_MATVEC,    /* 4-bit weights: matvec up to 8 rows, above them a thread an output */
-    BRIM_CUDA_FUSED,     /* RMSNorm, rotation and SwiGLU of one kernel each */
-    BRIM_CUDA_ATTENTION, /* online softmax: decode split over the cache, prefill in tiles */
-    BRIM_CUDA_TILED,     /* above 8 rows 32 x 32 tiles on tensor cores */
-    BRIM_CUDA_SPLIT_K,   /* tiles split along the reduction where they do not fill the device */
-    BRIM_CUDA_HOPPER     /* repacked weights, wgmma, norms and activations inside the products */
-};
 
 /* y = x W^T for one kind of weights. */
 struct brim_cuda_linear {

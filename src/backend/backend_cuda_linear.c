@@ -7,6 +7,7 @@
 
 #include "cuda/runtime/runtime.h"
 #include "cuda/w4/cluster.h"
+#include "cuda/w4/gemv.h"
 #include "cuda/w4/w4.h"
 
 enum { MATVEC_ROWS = 8, TILE = 32 };
@@ -71,24 +72,22 @@ static size_t element(enum brim_w4_epilogue epilogue)
     return epilogue == BRIM_W4_STORE_BF16 || epilogue == BRIM_W4_SWIGLU ? 2 : 4;
 }
 
-/* The levels MATVEC to ATTENTION have no kernel for many rows: eight at a time. */
-static brim_status by_eights(const struct brim_cuda_w4 *args, void *stream, brim_error *err)
-{
-    struct brim_cuda_w4 a = *args;
-    for (int64_t row = 0; row < args->n_row; row += MATVEC_ROWS) {
-        a.n_row = args->n_row - row < MATVEC_ROWS ? args->n_row - row : MATVEC_ROWS;
-        a.x = (const uint8_t *)args->x + (size_t)(row * args->x_stride) * 2;
-        a.y = (uint8_t *)args->y + (size_t)(row * args->y_stride) * element(args->epilogue);
-        BRIM_TRY(brim_cuda_w4_matvec(&a, stream, err));
-    }
-    return BRIM_OK;
-}
-
 static brim_status hopper(struct brim_step *step, const struct brim_cuda_linear *w,
                           const struct brim_cuda_product *p, brim_error *err)
 {
     const struct brim_cuda_w4 args = w4_args(w, p);
     int n_sm = step->backend->device.n_sm;
+    if (p->n_row <= BRIM_W4_GEMV_ROWS) {
+        const struct brim_w4_gemv_plan plan = brim_w4_gemv_plan_make(w->n_in, w->n_out, n_sm);
+        const struct brim_cuda_w4_norm norm = {
+            .x = p->x,
+            .x_stride = p->x_stride,
+            .weight = p->norm ? p->norm->data : NULL,
+            .eps = p->eps,
+        };
+        return brim_cuda_w4_gemv(&args, &w->packed, p->norm ? &norm : NULL, &plan, 1, step->stream,
+                                 err);
+    }
     const struct brim_w4_cluster_plan plan =
         brim_w4_cluster_plan_make(p->n_row, w->n_in, w->n_out, n_sm);
     return brim_cuda_w4_cluster(&args, &w->packed, &plan, 1, step->stream, err);
@@ -97,10 +96,9 @@ static brim_status hopper(struct brim_step *step, const struct brim_cuda_linear 
 /* Does every part's kernel normalise its input itself? */
 static bool norms_inside(const struct brim_step *step, const struct brim_matrix *w, int64_t n_row)
 {
-    (void)step;
-    (void)w;
-    (void)n_row;
-    return false;
+    bool inside = step->backend->level == BRIM_CUDA_HOPPER && n_row <= BRIM_W4_GEMV_ROWS;
+    for (int i = 0; i < w->n_part; i++) inside = inside && w->parts[i].is_w4;
+    return inside;
 }
 
 static brim_status part_product(struct brim_step *step, const struct brim_cuda_linear *w,
@@ -124,7 +122,7 @@ static brim_status part_product(struct brim_step *step, const struct brim_cuda_l
     if (cuda->level == BRIM_CUDA_HOPPER) return hopper(step, w, p, err);
     const struct brim_cuda_w4 args = w4_args(w, p);
     if (p->n_row <= MATVEC_ROWS) return brim_cuda_w4_matvec(&args, step->stream, err);
-    if (cuda->level < BRIM_CUDA_TILED) return by_eights(&args, step->stream, err);
+    if (cuda->level < BRIM_CUDA_TILED) return brim_cuda_w4_naive(&args, step->stream, err);
     brim_split_plan plan;
     BRIM_TRY(split_plan(cuda, w, p->n_row, &plan, err));
     return brim_cuda_w4_tiled(&args, &plan, BRIM_W4_PLANES_BF16, step->linear, step->stream, err);

@@ -34,12 +34,54 @@ static void options_and_paths(void **state)
     o.level = "best";
     MUST_FAIL(brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err), BRIM_E_ARGUMENT,
               "best");
+    o.level = "hopper"; /* a rung of the CUDA ladder */
+    MUST_FAIL(brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err), BRIM_E_ARGUMENT,
+              "hopper");
     brim_engine_options_default(&o);
     o.n_thread = -1;
     MUST_FAIL(brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err), BRIM_E_ARGUMENT, "-1");
     assert_int_equal(brim_engine_open(&engine, GOLDEN_DIR "none", NULL, NULL), BRIM_E_MISSING);
     brim_engine_close(&engine);
     brim_engine_close(NULL);
+}
+
+/* A wrong level is an argument's fault on every machine. Without a device the error is the
+ * device's, its driver's or its architecture's, and the CPU is none the worse. */
+static void device_cuda(void **state)
+{
+    (void)state;
+    brim_engine *engine = (brim_engine *)(uintptr_t)1;
+    brim_engine_options o;
+    brim_engine_options_default(&o);
+    o.device = BRIM_DEVICE_CUDA;
+    o.level = "best";
+    MUST_FAIL(brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err), BRIM_E_ARGUMENT,
+              "best");
+    assert_null(engine);
+    static const char *const levels[] = {NULL,        "dense", "matvec",  "fused",
+                                         "attention", "tiled", "split-k", "hopper"};
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        o.level = levels[i];
+        brim_error err = {0};
+        brim_status status = brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err);
+        if (status == BRIM_OK) { /* tests/cuda/check_engine.c has more */
+            brim_model_info info;
+            brim_engine_info(engine, &info);
+            assert_string_equal(info.device, "cuda");
+            assert_string_equal(info.level, levels[i] ? levels[i] : "hopper");
+            brim_engine_close(&engine);
+            continue;
+        }
+        assert_true(status == BRIM_E_DEVICE || status == BRIM_E_DRIVER || status == BRIM_E_ARCH);
+        assert_true(err.status == status && strlen(err.text) > 10);
+        assert_null(engine);
+    }
+    engine = tiny_engine("llama_tied", 1);
+    brim_session *session = tiny_session(engine, 16, 0);
+    int32_t id = 5;
+    MUST(brim_session_eval(session, &id, 1, &err));
+    brim_session_close(&session);
+    brim_engine_close(&engine);
 }
 
 struct progress {
@@ -293,6 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_and_paths),
+        cmocka_unit_test(device_cuda),
         cmocka_unit_test(information),
         cmocka_unit_test(text_helpers),
         cmocka_unit_test(damaged_models),

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(OUTS *ROWS) w4_naive(naive_params p)
         for (int j = 0; j < 8; j++)
             sum = __fmaf_rn(__fmaf_rn(scale, w4_code(word, j), bias), xs[j], sum);
     }
-    ((__nv_bfloat16 *)a.y)[row * a.y_stride + out] = __float2bfloat16_rn(sum);
+    w4_store(a, row, out, sum);
 }
 
 } // namespace

@@ -53,7 +53,7 @@ enum brim_w4_planes { BRIM_W4_PLANES_BF16 = 0, BRIM_W4_PLANES_F32 = 1 };
 size_t brim_cuda_w4_workspace_bytes(const brim_split_plan *plan, int64_t n_row, int64_t n_out,
                                     enum brim_w4_planes planes);
 
-/* The two kernels below know every epilogue but SWIGLU. */
+/* The three kernels below know every epilogue but SWIGLU. */
 
 /* n_row <= 8: every output by one warp, f32 throughout, the affine identity
  * sum(w x) = scale sum(q x) + bias sum(x) per group. */
