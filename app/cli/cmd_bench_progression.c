@@ -27,9 +27,17 @@ static const char *const levels[] = {"dense", "matvec",  "fused", "attention",
                                      "tiled", "split-k", "hopper"};
 static const char *const tiers[] = {"c", "avx2", "avx512", "neon"};
 
+/* The course's names of the rungs (docs/verification.md). */
+static const struct {
+    const char *course, *level;
+} course_names[] = {{"week2-kv-cache", "dense"},    {"week2-quantized-matvec", "matvec"},
+                    {"week2-swiglu", "fused"},      {"week2-decode-attention", "attention"},
+                    {"week2-simd-matmul", "tiled"}, {"week2-split-k", "split-k"}};
+
 struct variant {
     char name[32]; /* "tiled:avx2" */
     const char *level, *tier;
+    const char *command; /* a peer: measured by this shell command instead */
     bool int8;
     double samples[N_METRIC][MAX_REPEAT];
     struct bench_stats stats[N_METRIC];
@@ -42,6 +50,7 @@ static struct {
     uint64_t seed;
     double cooldown_s;
     bool no_check, offline, quiet;
+    struct args_list peers; /* "NAME=COMMAND" */
 } args;
 
 static bool on_cuda(void)
@@ -144,12 +153,27 @@ static const char *find_word(const char *const *words, size_t n, const char *tex
     return NULL;
 }
 
-/* "LEVEL", "LEVEL:TIER" or "LEVEL:TIER:int8". */
+/* The command of the peer called text[0, len), or NULL. */
+static const char *find_peer(const char *text, size_t len)
+{
+    for (size_t i = 0; i < args.peers.n; i++)
+        if (!strncmp(args.peers.items[i], text, len) && args.peers.items[i][len] == '=')
+            return args.peers.items[i] + len + 1;
+    return NULL;
+}
+
+/* A peer's name, "LEVEL", "LEVEL:TIER" or "LEVEL:TIER:int8". */
 static bool parse_variant(const char *text, struct variant *out)
 {
     *out = (struct variant){0};
     size_t len = strcspn(text, ":");
+    snprintf(out->name, sizeof(out->name), "%s", text);
+    out->command = find_peer(text, strlen(text));
+    if (out->command) return true;
     out->level = find_word(levels, sizeof(levels) / sizeof(levels[0]), text, len);
+    for (size_t i = 0; i < sizeof(course_names) / sizeof(course_names[0]); i++)
+        if (!strncmp(course_names[i].course, text, len) && !course_names[i].course[len])
+            out->level = course_names[i].level;
     const char *rest = text + len;
     if (*rest == ':') {
         len = strcspn(++rest, ":");
@@ -162,14 +186,13 @@ static bool parse_variant(const char *text, struct variant *out)
         out->level = NULL;
     if (!out->level || (*rest && !out->int8)) {
         cli_error(on_cuda()
-                      ? "--variant: '%s' is not LEVEL with LEVEL dense, matvec, fused, "
-                        "attention, tiled, split-k or hopper"
-                      : "--variant: '%s' is not LEVEL[:TIER[:int8]] with LEVEL dense, matvec, "
-                        "tiled or split-k and TIER c, avx2, avx512 or neon",
+                      ? "--variant: '%s' is neither a --peer nor LEVEL with LEVEL dense, matvec, "
+                        "fused, attention, tiled, split-k or hopper"
+                      : "--variant: '%s' is neither a --peer nor LEVEL[:TIER[:int8]] with LEVEL "
+                        "dense, matvec, tiled or split-k and TIER c, avx2, avx512 or neon",
                   text);
         return false;
     }
-    snprintf(out->name, sizeof(out->name), "%s", text);
     return true;
 }
 
@@ -214,6 +237,7 @@ static bool check_variants(const struct variant *variants, size_t n_variant)
     float *reference = bench_reference(args.model, &n);
     bool ok = reference != NULL;
     for (size_t i = 0; i < n_variant && ok; i++) {
+        if (variants[i].command) continue; /* another program's results are its own business */
         brim_engine_options options;
         engine_options(&options, &variants[i]);
         brim_engine *engine = NULL;
@@ -230,7 +254,7 @@ static bool check_variants(const struct variant *variants, size_t n_variant)
     return ok;
 }
 
-/* A fresh process of this program measures `variant` once. */
+/* A fresh process, of this program or of a peer's, measures `variant` once. */
 static bool spawn_sample(struct variant *variant)
 {
     char input[24], output[24], warmup[24], threads[24], seed[24];
@@ -239,31 +263,29 @@ static bool spawn_sample(struct variant *variant)
     snprintf(warmup, sizeof(warmup), "%" PRId64, args.n_warmup);
     snprintf(threads, sizeof(threads), "%" PRId64, args.n_thread);
     snprintf(seed, sizeof(seed), "%" PRIu64, args.seed);
-    const char *words[] = {"brim",
-                           "bench",
-                           "progression",
-                           "--sample",
-                           variant->name,
-                           "--model",
-                           args.model,
-                           "--input-len",
-                           input,
-                           "--output-len",
-                           output,
-                           "--warmup",
-                           warmup,
-                           "--seed",
-                           seed,
-                           "--prefill-logits",
-                           args.prefill_logits,
-                           "--device",
-                           args.device ? args.device : "cpu",
-                           args.n_thread ? "--threads" : NULL,
-                           threads,
-                           NULL};
+    char *script = NULL; /* a peer gets the same options behind its own */
+    if (variant->command) {
+        size_t n = strlen(variant->command) + 8;
+        script = malloc(n);
+        if (!script) return cli_out_of_memory() == CLI_OK;
+        snprintf(script, n, "%s \"$@\"", variant->command);
+    }
+    const char *own[] = {"brim", "bench", "progression", "--sample", variant->name};
+    const char *shell[] = {"sh", "-c", script, "sh", NULL};
+    const char *options[] = {"--model",      args.model, "--input-len",      input,
+                             "--output-len", output,     "--warmup",         warmup,
+                             "--seed",       seed,       "--prefill-logits", args.prefill_logits};
+    const char *device[] = {"--device", args.device ? args.device : "cpu",
+                            args.n_thread ? "--threads" : NULL, threads};
+    const char *words[32] = {NULL};
+    size_t n_word = 0;
+    for (size_t i = 0; i < (script ? 4 : 5); i++) words[n_word++] = script ? shell[i] : own[i];
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) words[n_word++] = options[i];
+    for (size_t i = 0; !script && i < 4 && device[i]; i++) words[n_word++] = device[i];
     int fds[2];
     if (pipe(fds)) {
         cli_error("bench progression: cannot make a pipe: %s", strerror(errno));
+        free(script);
         return false;
     }
     posix_spawn_file_actions_t actions;
@@ -272,8 +294,9 @@ static bool spawn_sample(struct variant *variant)
     posix_spawn_file_actions_addclose(&actions, fds[0]);
     posix_spawn_file_actions_addclose(&actions, fds[1]);
     pid_t child;
-    int failed =
-        posix_spawn(&child, "/proc/self/exe", &actions, NULL, (char *const *)words, environ);
+    int failed = posix_spawn(&child, script ? "/bin/sh" : "/proc/self/exe", &actions, NULL,
+                             (char *const *)words, environ);
+    free(script);
     posix_spawn_file_actions_destroy(&actions);
     close(fds[1]);
     int64_t first_ns = 0, decode_ns = 0;
@@ -421,6 +444,11 @@ int cmd_bench_progression(int argc, char **argv)
          "split-k, with --device cuda also fused, attention or hopper and\n"
          "no TIER (default: all levels on every tier of this processor)",
          0, 0},
+        {"peer", 0, ARGS_LIST, &args.peers, "NAME=COMMAND",
+         "another program as variant NAME, repeated: COMMAND receives --model,\n"
+         "--input-len, --output-len, --warmup, --seed, --prefill-logits and\n"
+         "prints nanoseconds to the first token and from it to the last",
+         0, 0},
         {"seed", 0, ARGS_SEED, &args.seed, "N", "of the random prompt (0)", 0, 0},
         {"cooldown-seconds", 0, ARGS_REAL, &args.cooldown_s, "S", "pause after each process (0)", 0,
          3600},
@@ -453,6 +481,11 @@ int cmd_bench_progression(int argc, char **argv)
             cli_error("bench progression needs a model (see 'brim bench progression --help')");
             ok = false;
         }
+        for (size_t i = 0; i < args.peers.n && ok; i++) {
+            size_t len = strcspn(args.peers.items[i], "=");
+            ok = len > 0 && len < sizeof(variants[0].name) && args.peers.items[i][len];
+            if (!ok) cli_error("--peer: '%s' is not NAME=COMMAND", args.peers.items[i]);
+        }
         for (size_t i = 0; i < chosen.n && ok; i++) {
             ok = n_variant < MAX_VARIANT;
             if (!ok)
@@ -465,7 +498,15 @@ int cmd_bench_progression(int argc, char **argv)
             ok = parse_variant(args.sample, &variants[0]);
             code = ok ? run_sample(&variants[0]) : CLI_USAGE;
         } else if (ok) {
-            if (!chosen.n) n_variant = all_variants(variants);
+            if (!chosen.n) {
+                n_variant = all_variants(variants);
+                for (size_t i = 0; i < args.peers.n && n_variant < MAX_VARIANT; i++) {
+                    char name[sizeof(variants[0].name)];
+                    snprintf(name, sizeof(name), "%.*s", (int)strcspn(args.peers.items[i], "="),
+                             args.peers.items[i]);
+                    (void)parse_variant(name, &variants[n_variant++]); /* a peer: always right */
+                }
+            }
             if (n_variant > 1 && args.n_repeat % 2) {
                 cli_error("--repeats must be even with several variants: half run in reverse");
                 code = CLI_USAGE;
@@ -479,6 +520,7 @@ int cmd_bench_progression(int argc, char **argv)
             code = CLI_USAGE;
         }
     }
+    args_list_free(&args.peers);
     args_list_free(&chosen);
     args_list_free(&words);
     return code;

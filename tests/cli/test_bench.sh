@@ -50,8 +50,14 @@ code 0 bench progression $model --input-len 16 --output-len 3 --warmup 0 --repea
 check "two samples of each variant" json "[len(v['decode_tps']['samples']) for v in d['variants']] == [2,2,2]"
 check "names" json "[v['name'] for v in d['variants']] == ['split-k','dense:c','matvec:c:int8']"
 code 2 bench progression $model --repeats 3 --variant tiled --variant matvec
+code 0 bench progression $model --input-len 16 --output-len 3 --warmup 0 --repeats 2 -q \
+    --variant week2-simd-matmul --peer 'other=echo 4000 2000 #' --variant other
+check "a peer's nanoseconds" grep -qF '| other | 4000000.00 | 1000000.00 | 500000.00 |' "$work/out"
+code 1 bench progression $model --repeats 1 -q --no-check --peer 'other=false' --variant other
+code 2 bench progression $model --peer other --variant other
+code 2 bench progression $model --variant mlx
 code 2 bench progression $model --variant fast
-check "says what a variant is" grep -q "'fast' is not LEVEL" "$work/err"
+check "says what a variant is" grep -q "'fast' is neither a --peer nor LEVEL" "$work/err"
 
 code 0 bench operators --model smollm2-135m -q --warmup 0 --iterations 6 --context 9 --context 33 \
     --include-split-k --prefill-projection k --section prefill-projections --section model-kernels --json-output -
