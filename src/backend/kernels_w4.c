@@ -168,8 +168,9 @@ static brim_status choose(const brim_w4_args *args, struct choice *choice, brim_
 
 static void describe(const brim_w4_args *args, const struct choice *choice, brim_w4_plan *plan)
 {
-    static const char *const names[] = {"none",  "cpu",     "matvec", "naive",
-                                        "tiled", "cluster", "stream"};
+    static const char *const names[] = {
+        [NONE] = "none",   [CPU] = "cpu",   [MATVEC] = "matvec",   [NAIVE] = "naive",
+        [TILED] = "tiled", [GEMV] = "gemv", [CLUSTER] = "cluster", [STREAM] = "stream"};
     memset(plan, 0, sizeof *plan);
     bool split = choice->kernel == TILED && choice->split.split > 1;
     snprintf(plan->kernel, sizeof plan->kernel, "%s", split ? "split-k" : names[choice->kernel]);

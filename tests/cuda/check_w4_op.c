@@ -356,6 +356,9 @@ static void check_product(struct matrix *m, int64_t n_row, bool naive)
     const void *codes = a->codes;
     a->codes = a->scales = a->biases = NULL; /* the Hopper kernels read the packed form alone */
     check_form(&p, "hopper", 2.4e-3, true);
+    const char *kernel = n_row <= 8 ? "gemv" : n_row <= 64 ? "cluster" : "stream";
+    expect(brim_w4_plan_make(a, &plan, &err) == BRIM_OK && !strcmp(plan.kernel, kernel),
+           "rows %lld: %s, not %s", (long long)n_row, plan.kernel, kernel);
     keep(&p);
     a->level = BRIM_W4_HOPPER;
     for (int i = 0; i < 3; i++) {
@@ -431,6 +434,8 @@ static void check_refusals(struct matrix *m)
     a = p.args, a.x_stride -= 4, refused(&p, &a, BRIM_E_STRIDE, "stride of x");
     a = p.args, a.y = p.d_x, refused(&p, &a, BRIM_E_ARGUMENT, "y overlaps x");
     a = p.args, a.level = BRIM_W4_HOPPER, refused(&p, &a, BRIM_E_ARGUMENT, "brim_w4_pack");
+    a = p.args, a.level = BRIM_W4_HOPPER, a.packed = p.d_y;
+    refused(&p, &a, BRIM_E_ARGUMENT, "y overlaps packed");
     a = p.args, a.n_row = (int64_t)65535 * 32 + 1, a.n_out = 32, a.y_stride = 32, a.x = (void *)256;
     a.y = (void *)((uintptr_t)1 << 50);
     refused(&p, &a, BRIM_E_SHAPE, "grid of the tiled kernel");
