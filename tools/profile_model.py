@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a step on the GPU spends its time: every kernel of some decode steps and of a prefill.
 
-    profile_model.py LIBBRIM MODEL [--level L] [--context N] [--prefill N] [--timeline]
+    profile_model.py LIBBRIM MODEL|synth:PRESET [--level L] [--context N] [--prefill N] [--timeline]
 
 Runs under PyTorch's profiler (CUPTI), which sees the nodes of a graph one by one, so any python3 with a
-CUDA build of torch serves. For each kernel: launches a step, mean time, sum a step, and the gap to the
-end of the kernel before (negative: they overlap). Tracing slows the step a little; the rate without it
-is printed first.
+CUDA build of torch serves. Kernels are told apart by name and grid. Launches may overlap the end of
+their predecessors, so beside a kernel's own time there is what it adds: from the latest end before it to
+its end. The sum of that is the time of the step. Tracing slows a step by some per cent; the rate without
+it is printed first.
 """
 import argparse
 import collections
@@ -41,7 +42,7 @@ def must(status, error):
 
 def short_name(name):
     name = re.sub(r"\(anonymous namespace\)::|^void ", "", name)
-    return re.sub(r"\(.*\)$", "", name)[:60]
+    return re.sub(r"\([^()]*\)$", "", name).replace("(anonymous namespace)::", "")
 
 
 def report(title, events, n_step, timeline):
@@ -52,20 +53,20 @@ def report(title, events, n_step, timeline):
         return
     span = events[-1][0] + events[-1][1] - events[0][0]
     rows = collections.defaultdict(lambda: [0, 0.0, 0.0])
-    end = None
+    end = events[0][0]
     for start, duration, name in events:
         row = rows[name]
         row[0] += 1
         row[1] += duration
-        if end is not None:
-            row[2] += min(start - end, 20)  # a pause between steps is not the kernel's
-        end = max(end or 0, start + duration)
+        row[2] += max(0.0, start + duration - max(end, start - 2))  # a pause between steps is not the kernel's
+        end = max(end, start + duration)
         if timeline:
             print(f"{start - events[0][0]:10.2f} {duration:8.2f} {name}")
-    print(f"{title}: {len(events) / n_step:.0f} launches a step, first start to last end {span / n_step:.1f} us a step")
-    print(f"{'kernel':60} {'n/step':>7} {'mean us':>8} {'us/step':>9} {'gap us':>7}")
-    for name, (n, total, gap) in sorted(rows.items(), key=lambda item: -item[1][1]):
-        print(f"{name:60} {n / n_step:7.1f} {total / n:8.2f} {total / n_step:9.1f} {gap / n:7.2f}")
+    added = sum(row[2] for row in rows.values()) / n_step
+    print(f"{title}: {len(events) / n_step:.0f} launches, {added:.1f} us a step ({span / n_step:.1f} with the host)")
+    print(f"{'kernel':52} {'n/step':>7} {'own us':>8} {'adds us':>8} {'us/step':>9}")
+    for name, (n, total, adds) in sorted(rows.items(), key=lambda item: -item[1][2]):
+        print(f"{name:52} {n / n_step:7.1f} {total / n:8.2f} {adds / n:8.2f} {adds / n_step:9.1f}")
 
 
 def trace(run):
@@ -78,8 +79,12 @@ def trace(run):
         path = pathlib.Path(folder) / "trace.json"
         p.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    return [(e["ts"], e["dur"], short_name(e["name"])) for e in events
-            if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+
+    def label(e):
+        grid = e["args"].get("grid")
+        return short_name(e["name"])[:36] + (f" {grid[0]}x{grid[1]}x{grid[2]}" if grid else "")
+
+    return [(e["ts"], e["dur"], label(e)) for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
 
 
 def main():
@@ -101,9 +106,13 @@ def main():
     options.device = 1
     options.level = args.level.encode() if args.level else None
     engine, session = c.c_void_p(), c.c_void_p()
-    must(brim.brim_engine_open(c.byref(engine), args.model.encode(), c.byref(options), c.byref(error)), error)
+    model, scratch = args.model, tempfile.TemporaryDirectory()
+    if model.startswith("synth:"):
+        preset, model = model[6:], f"{scratch.name}/model"
+        must(brim.brim_synth(preset.encode(), model.encode(), c.c_uint64(0), None, None, c.byref(error)), error)
+    must(brim.brim_engine_open(c.byref(engine), model.encode(), c.byref(options), c.byref(error)), error)
     brim.brim_session_options_default(c.byref(session_options))
-    longest = max([args.context + 4 * args.steps + 16, *[n + 1 for n in args.prefill]])
+    longest = max([args.context + 4 * args.steps + 4, *[n + 1 for n in args.prefill]])
     session_options.n_context = longest
     session_options.prefill_chunk = max(args.prefill, default=512)
     must(brim.brim_session_open(c.byref(session), engine, c.byref(session_options), c.byref(error)), error)
@@ -121,9 +130,12 @@ def main():
 
     evaluate(args.context)
     decode(4)
+    rewind(args.context)
+    n = 4 * args.steps
     start = time.perf_counter()
-    decode(args.steps)
-    print(f"decode without tracing: {args.steps / (time.perf_counter() - start):.1f} tokens/s")
+    decode(n)
+    print(f"decode without tracing: {n / (time.perf_counter() - start):.1f} tokens/s")
+    rewind(args.context)
     report(f"decode at {args.context}", trace(lambda: decode(args.steps)), args.steps, args.timeline)
     for n in args.prefill:
         rewind(0)

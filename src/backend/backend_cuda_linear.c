@@ -8,9 +8,10 @@
 #include "cuda/runtime/runtime.h"
 #include "cuda/w4/cluster.h"
 #include "cuda/w4/gemv.h"
+#include "cuda/w4/stream.h"
 #include "cuda/w4/w4.h"
 
-enum { MATVEC_ROWS = 8, TILE = 32 };
+enum { MATVEC_ROWS = 8, CLUSTER_ROWS = 64, TILE = 32 };
 
 /* Thread groups of the tiled kernel that keep one multiprocessor busy: up to four, a launch takes
  * as long as with one (bench/results/h200/w4.csv, gate and up at 32 and 64 rows). */
@@ -87,6 +88,11 @@ static brim_status hopper(struct brim_step *step, const struct brim_cuda_linear 
         };
         return brim_cuda_w4_gemv(&args, &w->packed, p->norm ? &norm : NULL, &plan, 1, step->stream,
                                  err);
+    }
+    if (p->n_row > CLUSTER_ROWS) {
+        const struct brim_w4_stream_plan plan =
+            brim_w4_stream_plan_make(p->n_row, w->n_in, w->n_out, n_sm);
+        return brim_cuda_w4_stream(&args, &w->packed, &plan, 1, step->stream, err);
     }
     const struct brim_w4_cluster_plan plan =
         brim_w4_cluster_plan_make(p->n_row, w->n_in, w->n_out, n_sm);
