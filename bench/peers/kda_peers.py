@@ -87,13 +87,30 @@ class Case:
 
 
 def tuners():
+    """FLA's (all of this process's) autotuned kernels; the configurations each was given are kept in all_configs."""
     from triton.runtime.autotuner import Autotuner
     with warnings.catch_warnings():  # isinstance wakes lazy modules of torch
         warnings.simplefilter("ignore")
-        return [o for o in gc.get_objects() if isinstance(o, Autotuner)]
+        found = [o for o in gc.get_objects() if isinstance(o, Autotuner)]
+    for tuner in found:
+        if not hasattr(tuner, "all_configs"):
+            tuner.all_configs = list(tuner.configs)
+    return found
 
 
-def compile_share(gate, shape, share, n_share):
+def choices_now():
+    """What each kernel that has run was last run with, by its name."""
+    return {t.base_fn.__name__: str(t.best_config) for t in tuners() if getattr(t, "best_config", None) is not None}
+
+
+def apply(choices):
+    """Every kernel keeps the configuration named for it; one without a name keeps all."""
+    for tuner in tuners():
+        named = choices.get(tuner.base_fn.__name__)
+        tuner.configs = [c for c in tuner.all_configs if str(c) == named] or list(tuner.all_configs)
+
+
+def compile_share(gates, shape, share, n_share):
     """Worker: compile every n_share-th configuration of every kernel into Triton's cache; times nothing."""
     from triton.runtime.autotuner import Autotuner
     original = Autotuner._bench
@@ -107,15 +124,16 @@ def compile_share(gate, shape, share, n_share):
         return original(self, *args, config=config, **meta)
 
     Autotuner._bench = bench
-    Case(shape, gate).fla()
+    for gate in gates:
+        Case(shape, gate).fla()
     torch.cuda.synchronize()
 
 
-def compile_shapes(gate, shapes, choices):
-    """Worker: compile the chosen configurations for these shapes."""
+def compile_shapes(work, choices):
+    """Worker: compile the chosen configurations for these gates and shapes."""
     import fla.ops.kda  # noqa: F401
-    settle(choices)
-    for shape in shapes:
+    for gate, shape in work:
+        apply(choices[gate])
         Case(shape, gate).fla()
     torch.cuda.synchronize()
 
@@ -132,30 +150,22 @@ def in_parallel(jobs):
             print(f"a compiling process failed: {text.strip().splitlines()[-1:]}", file=sys.stderr)
 
 
-def settle(choices):
-    """Every tuner keeps the one configuration it chose, or the one named by `choices`."""
-    for tuner in tuners():
-        name = tuner.base_fn.__name__
-        best = getattr(tuner, "best_config", None)
-        if name in choices:
-            best = next((c for c in tuner.configs if str(c) == choices[name]), best)
-        if best is not None:
-            tuner.configs = [best]
-            choices[name] = str(best)
-
-
-def tune(gate, shape, shapes, begin):
-    """Tune FLA's kernels at `shape`, then compile what `shapes` need. Returns the choices by kernel."""
+def tune(shape, work, begin):
+    """Tune FLA's kernels at `shape` for each gate, then compile what `work`, {gate: shapes}, needs. Returns the
+    configurations chosen, {gate: {kernel: configuration}}."""
     n = max(1, (os.cpu_count() or 2) - 1)
-    in_parallel([dict(gate=gate, shape=shape, share=i, n_share=n) for i in range(n)])
-    print(f"{gate}: compiled after {time.time() - begin:.0f} s", file=sys.stderr)
-    Case(shape, gate).fla()
-    torch.cuda.synchronize()
+    in_parallel([dict(gates=list(work), shape=shape, share=i, n_share=n) for i in range(n)])
+    print(f"configurations compiled after {time.time() - begin:.0f} s", file=sys.stderr)
     choices = {}
-    settle(choices)
-    print(f"{gate}: tuned after {time.time() - begin:.0f} s", file=sys.stderr)
-    in_parallel([dict(gate=gate, shapes=shapes[i::n], choices=choices) for i in range(n) if shapes[i::n]])
-    print(f"{gate}: all shapes compiled after {time.time() - begin:.0f} s", file=sys.stderr)
+    for gate in work:
+        apply({})
+        Case(shape, gate).fla()
+        torch.cuda.synchronize()
+        choices[gate] = choices_now()
+    print(f"tuned after {time.time() - begin:.0f} s", file=sys.stderr)
+    items = [(gate, shape) for gate, shapes in work.items() for shape in shapes]
+    in_parallel([dict(work=items[i::n], choices=choices) for i in range(n) if items[i::n]])
+    print(f"all shapes compiled after {time.time() - begin:.0f} s", file=sys.stderr)
     return choices
 
 
@@ -173,7 +183,7 @@ def main():
     gates = args.gates.split(",")
     if args.worker:
         job = json.loads(args.worker)
-        compile_shapes(**job) if "shapes" in job else compile_share(**job)
+        compile_shapes(**job) if "work" in job else compile_share(**job)
         return 0
     begin = time.time()
     clock = common.Clock(args.samples)
@@ -185,14 +195,14 @@ def main():
     except ImportError as error:
         have_fla, missing = False, str(error)
         print(f"flash-linear-attention is not here ({error}): brim alone is timed", file=sys.stderr)
-    for gate in gates:
-        shapes = args.shapes or (SHAPES if gate == "lower_bound" else SOFTPLUS_SHAPES)
-        if have_fla and not args.retune:
-            for tuner in tuners():  # each gate has kernels and meta-parameters of its own
-                tuner.all_configs = getattr(tuner, "all_configs", list(tuner.configs))
-                tuner.configs = tuner.all_configs[:1] if args.no_tune else list(tuner.all_configs)
-            if not args.no_tune:
-                choices[gate] = tune(gate, args.tune_shape, shapes, begin)
+    work = {gate: args.shapes or (SHAPES if gate == "lower_bound" else SOFTPLUS_SHAPES) for gate in gates}
+    if have_fla and args.no_tune:
+        choices = {gate: {t.base_fn.__name__: str(t.all_configs[0]) for t in tuners()} for gate in gates}
+    elif have_fla and not args.retune:
+        choices = tune(args.tune_shape, work, begin)
+    for gate, shapes in work.items():
+        if have_fla:
+            apply(choices.get(gate, {}))
         for shape in shapes:
             case = Case(shape, gate)
             record = dict(tokens=case.name, heads=case.heads, sequences=len(case.lengths), gate=gate)

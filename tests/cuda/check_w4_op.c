@@ -205,20 +205,23 @@ static bool same(const struct product *p)
     return !memcmp(p->first, p->y, (size_t)(p->n_row * p->y_stride) * 2);
 }
 
-/* rms error over the output's rms; infinite where a guard changed or a value is not finite. */
+/* rms error over the output's rms; infinite where a guard changed, a value is not finite or lies
+ * more than two bf16 units of the largest output away. */
 static double error_of(const struct product *p)
 {
-    double err2 = 0, ref2 = 0;
+    double err2 = 0, ref2 = 0, worst = 0, largest = 0;
     for (int64_t r = 0; r < p->n_row; r++) {
         for (int64_t o = 0; o < p->m->n_out; o++) {
             double got = (double)brim_f32_from_bf16(p->y[r * p->y_stride + o]);
             double want = (double)p->ref[r * p->m->n_out + o];
             if (!isfinite(got)) return INFINITY;
             err2 += (got - want) * (got - want), ref2 += want * want;
+            worst = fmax(worst, fabs(got - want)), largest = fmax(largest, fabs(want));
         }
         for (int64_t o = p->m->n_out; o < p->y_stride; o++)
             if (p->y[r * p->y_stride + o] != 0xFFFF) return INFINITY;
     }
+    if (worst > 2 * exp2(floor(log2(largest)) - 7)) return INFINITY;
     return sqrt(err2 / ref2);
 }
 
@@ -356,9 +359,10 @@ static void check_product(struct matrix *m, int64_t n_row, bool naive)
     const void *codes = a->codes;
     a->codes = a->scales = a->biases = NULL; /* the Hopper kernels read the packed form alone */
     check_form(&p, "hopper", 2.4e-3, true);
-    const char *kernel = n_row <= 8 ? "gemv" : n_row <= 64 ? "cluster" : "stream";
-    expect(brim_w4_plan_make(a, &plan, &err) == BRIM_OK && !strcmp(plan.kernel, kernel),
-           "rows %lld: %s, not %s", (long long)n_row, plan.kernel, kernel);
+    expect(brim_w4_plan_make(a, &plan, &err) == BRIM_OK &&
+               (!strcmp(plan.kernel, "gemv") || !strcmp(plan.kernel, "cluster") ||
+                !strcmp(plan.kernel, "stream")),
+           "rows %lld: %s is no Hopper kernel", (long long)n_row, plan.kernel);
     keep(&p);
     a->level = BRIM_W4_HOPPER;
     for (int i = 0; i < 3; i++) {
