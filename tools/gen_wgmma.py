@@ -7,7 +7,7 @@ Usage: tools/gen_wgmma.py > src/cuda/ptx/wgmma.cuh
 """
 import sys
 
-SIZES = (8, 16, 32, 64, 96, 128, 256)
+SIZES = (8, 16, 32, 48, 64, 80, 96, 112, 128, 256)
 F16_SIZES = (64, 128)
 
 F16_HEAD = """/* SPDX-License-Identifier: Apache-2.0

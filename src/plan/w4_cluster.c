@@ -1,32 +1,106 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/w4_cluster.h"
 
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Multiprocessors that clusters of `split` CTAs can fill, one CTA each: measured on one H200, whose
+ * 132 lie in groups of 16 and 18. */
+static int64_t usable_sms(int split, int n_sm)
+{
+    static const int of_132[] = {132, 132, 117, 120, 110, 102, 105, 120};
+    int64_t usable = (int64_t)n_sm * of_132[split - 1] / 132;
+    return usable > split ? usable : split;
+}
+
+/* Cycles that a plan takes beyond what all plans take. */
+static int64_t cost(const struct brim_w4_cluster_plan *p, int n_sm)
+{
+    const int64_t n_cta = p->n_tile_out * p->n_tile_token * p->split;
+    const int64_t panels = ceil_div(p->n_unit, p->split), steps = ceil_div(panels, p->n_part);
+    const int64_t usable = usable_sms(p->split, n_sm), a_sm = ceil_div(n_cta, usable);
+    const int64_t at_once = a_sm < p->n_resident ? a_sm : p->n_resident;
+    const int64_t waves = ceil_div(a_sm, at_once);
+    const int64_t tensor = p->n_token <= 32 ? 130 : 4 * p->n_token, issue = 170;
+    const int64_t busy = at_once * p->n_slab * panels * (tensor > issue ? tensor : issue);
+    const int64_t chain = steps * (400 + 4 * p->n_token);
+    const int64_t x_bytes = at_once * panels * p->n_token * 256;
+    const int64_t join_bytes = at_once * p->n_slab * p->n_token * 256;
+    int64_t join = p->split > 1 ? 700 + join_bytes * (p->split - 1) / p->split / 24 : 0;
+    if (p->n_part > 1) join += 100 + join_bytes * p->n_part / 128;
+    return waves * ((busy > chain ? busy : chain) + x_bytes / 64 + join);
+}
+
+struct brim_w4_cluster_layout brim_w4_cluster_lay_out(const struct brim_w4_cluster_plan *plan,
+                                                      int group, int param_bytes)
+{
+    enum { BLOCK_BYTES = 512, UNIT_BYTES = 1024 /* codes of a warp's unit */ };
+    struct brim_w4_cluster_layout out = {0};
+    const int stage_bytes = plan->n_token * 256, n_warp = plan->n_slab * plan->n_part * 4;
+    const int n_block = 4 * plan->n_slab * (plan->n_token / 8);
+    /* 228 KB a multiprocessor, 1 KB of each CTA reserved, 1 KB for barriers and alignment. */
+    const int budget = (228 / plan->n_resident - 2) * 1024;
+    /* The sums of a warp pass through the memory of its weights when parts are joined. */
+    out.warp_bytes =
+        brim_w4_cluster_depth(plan->n_token) * (UNIT_BYTES + 128 / group * param_bytes * 32);
+    if (plan->n_part > 1 && out.warp_bytes < plan->n_token * 64)
+        out.warp_bytes = plan->n_token * 64;
+    out.n_own = (n_block + plan->split - 1) / plan->split;
+    const int weights = n_warp * out.warp_bytes, join = plan->split * out.n_own * BLOCK_BYTES;
+    const int n_panel = (int)ceil_div(plan->n_unit, plan->split);
+    const int wanted = n_panel < BRIM_W4_CLUSTER_STAGES ? n_panel : BRIM_W4_CLUSTER_STAGES;
+    const int enough = wanted < 4 ? wanted : 4;
+    const int apart = weights + join + enough * stage_bytes <= budget;
+    int n_stage = (budget - weights - (apart ? join : 0)) / stage_bytes;
+    if (n_stage > wanted) n_stage = wanted;
+    /* A ring that is refilled holds two rounds of all parts: see the refill in cluster.cu. */
+    if (n_stage < 1 || (n_stage < n_panel && n_stage < 2 * plan->n_part)) n_stage = 0;
+    const int used = n_stage * stage_bytes + weights;
+    out.n_stage = join > budget ? 0 : n_stage;
+    out.join_at = apart ? used : 0;
+    out.n_byte = apart ? used + join : used > join ? used : join;
+    return out;
+}
+
+struct brim_w4_cluster_plan brim_w4_cluster_plan_pin(int64_t n_row, int64_t n_in, int64_t n_out,
+                                                     int n_sm, int n_slab, int n_part, int split)
+{
+    struct brim_w4_cluster_plan plan = {.n_slab = n_slab, .n_part = n_part, .split = split};
+    plan.n_tile_token = ceil_div(n_row, 128);
+    plan.n_token = (int)ceil_div(ceil_div(n_row, plan.n_tile_token), 16) * 16;
+    plan.n_tile_out = ceil_div(n_out, 64 * (int64_t)n_slab);
+    plan.n_unit = ceil_div(n_in, 128);
+    /* As many CTAs a multiprocessor as registers allow and the grid asks for. */
+    const int64_t n_cta = plan.n_tile_out * plan.n_tile_token * split;
+    const int64_t wanted = ceil_div(n_cta, usable_sms(split, n_sm));
+    const int most = brim_w4_cluster_max_warpgroups(plan.n_token) / (n_slab * n_part);
+    plan.n_resident = wanted < most ? (int)wanted : most;
+    if (plan.n_resident > 4) plan.n_resident = 4;
+    if (plan.n_resident < 1) plan.n_resident = 1;
+    /* A share of the shared memory that the widest parameters fit into. */
+    while (plan.n_resident > 1 && brim_w4_cluster_lay_out(&plan, 32, 4).n_stage == 0)
+        plan.n_resident--;
+    return plan;
+}
+
 struct brim_w4_cluster_plan brim_w4_cluster_plan_make(int64_t n_row, int64_t n_in, int64_t n_out,
                                                       int n_sm)
 {
-    /* Tile shapes the kernel is built for. Two slabs share the activations once those outweigh the
-     * weights of one. `fill`: tenths of a CTA per multiprocessor up to which splitting further paid
-     * in the cold sweep of one H200 (bench/results/h200/w4.csv); wider tiles move more
-     * activations per CTA, so they stop early. */
-    static const struct {
-        int n_token, n_slab, fill;
-    } shapes[] = {{8, 1, 50}, {16, 1, 50}, {32, 2, 12}, {64, 2, 12}};
-    int i = 0;
-    while (i < 3 && shapes[i].n_token < n_row) i++;
-    struct brim_w4_cluster_plan plan = {.n_token = shapes[i].n_token, .n_slab = shapes[i].n_slab};
-    int64_t outs = 64 * plan.n_slab;
-    plan.n_tile_out = (n_out + outs - 1) / outs;
-    plan.n_tile_token = (n_row + plan.n_token - 1) / plan.n_token;
-    plan.n_unit = (n_in + 127) / 128;
-    /* Double the split while the machine is not full and a CTA keeps four units, enough to cover
-     * the latency of its first; a grid smaller than the machine splits down to two. */
-    int64_t n_tile = plan.n_tile_out * plan.n_tile_token;
-    plan.split = 1;
-    while (plan.split < 8) {
-        int64_t n_cta = n_tile * plan.split, units_after = plan.n_unit / (2 * plan.split);
-        if (n_cta * 2 * 10 > (int64_t)n_sm * shapes[i].fill) break;
-        if (units_after < (n_cta < n_sm ? 2 : 4)) break;
-        plan.split *= 2;
+    struct brim_w4_cluster_plan best = brim_w4_cluster_plan_pin(n_row, n_in, n_out, n_sm, 1, 1, 1);
+    const int most = brim_w4_cluster_max_warpgroups(best.n_token);
+    int64_t best_cost = cost(&best, n_sm);
+    for (int n_slab = 1; n_slab <= most; n_slab++) {
+        for (int n_part = 1; n_slab * n_part <= most; n_part++) {
+            for (int split = 1; split <= 8 && split * n_part <= best.n_unit; split++) {
+                struct brim_w4_cluster_plan plan =
+                    brim_w4_cluster_plan_pin(n_row, n_in, n_out, n_sm, n_slab, n_part, split);
+                if (brim_w4_cluster_lay_out(&plan, 32, 4).n_stage == 0) continue;
+                int64_t c = cost(&plan, n_sm);
+                if (c < best_cost) best = plan, best_cost = c;
+            }
+        }
     }
-    return plan;
+    return best;
 }

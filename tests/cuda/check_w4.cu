@@ -2,7 +2,7 @@
  * W4A16 kernels on the GPU, but for stream.cu (check_stream.cu): every form against an fp64
  * product, or their times as CSV. Outputs and workspace are poisoned, guard words follow each
  * output row. Ends with the line "N passed, N failed, N skipped"; without a device all is skipped,
- * with the reason. gpu_check_w4 [short | bench] */
+ * with the reason. gpu_check_w4 [short | bench | explore ROWS...] */
 #include "w4_bench.cuh"
 #include "w4_problem.cuh"
 
@@ -83,7 +83,9 @@ static void check_epilogues(int64_t rows, int64_t in, int64_t out, int group, br
                             int n_sm)
 {
     problem p(rows, in, out, group, dtype, SPECIAL_NONE);
-    brim_w4_cluster_plan plan = brim_w4_cluster_plan_make(rows, in, out, n_sm);
+    brim_w4_cluster_plan plans[] = {brim_w4_cluster_plan_make(rows, in, out, n_sm),
+                                    brim_w4_cluster_plan_pin(rows, in, out, n_sm, 1, 1, 1),
+                                    brim_w4_cluster_plan_pin(rows, in, out, n_sm, 1, 3, 3)};
     brim_split_plan off = {0, 1, 0, 0, in};
     for (const epilogue_case &e : epilogue_cases)
         for (int bias = 0; bias < 2; bias++) {
@@ -91,14 +93,20 @@ static void check_epilogues(int64_t rows, int64_t in, int64_t out, int group, br
             p.args.epilogue = e.kind;
             p.args.out_bias = bias ? p.out_bias.ptr : nullptr;
             std::string form = std::string(e.name) + (bias ? " bias" : "");
-            run_form(p, ("cluster " + form).c_str(), e.bound, [&](brim_error *err) {
-                return brim_cuda_w4_cluster(&p.args, &p.packed, &plan, 0, nullptr, err);
-            });
+            for (auto &plan : plans)
+                run_form(p, ("cluster " + form).c_str(), e.bound, [&](brim_error *err) {
+                    return brim_cuda_w4_cluster(&p.args, &p.packed, &plan, 0, nullptr, err);
+                });
             if (e.kind == BRIM_W4_SWIGLU) continue;
             run_form(p, ("tiled " + form).c_str(), e.bound, [&](brim_error *err) {
                 return brim_cuda_w4_tiled(&p.args, &off, BRIM_W4_PLANES_F32, nullptr, nullptr, err);
             });
         }
+}
+
+static bool fits(const problem &p, const brim_w4_cluster_plan &plan)
+{
+    return brim_w4_cluster_lay_out(&plan, p.group, p.dtype == BRIM_DTYPE_F32 ? 4 : 2).n_stage > 0;
 }
 
 static void check_cluster(problem &p, int n_sm)
@@ -115,20 +123,59 @@ static void check_cluster(problem &p, int n_sm)
         else
             expect(got == first, p.name("cluster repeats to the bit"));
     }
-    for (int split = 1; split <= 8 && split <= plan.n_unit; split *= 2) {
-        plan.split = split;
-        char form[32];
-        snprintf(form, sizeof form, "cluster split %d", split);
+    static const int pins[][3] = {{1, 1, 1}, {1, 1, 2}, {2, 1, 3}, {1, 2, 4}, {2, 2, 2}, {1, 4, 1},
+                                  {4, 1, 8}, {3, 1, 5}, {1, 3, 7}, {1, 5, 2}, {5, 1, 6}, {2, 1, 1}};
+    for (auto &pin : pins) {
+        plan = brim_w4_cluster_plan_pin(p.n_row, p.n_in, p.n_out, n_sm, pin[0], pin[1], pin[2]);
+        if (pin[0] * pin[1] > brim_w4_cluster_max_warpgroups(plan.n_token) ||
+            pin[2] > plan.n_unit || !fits(p, plan))
+            continue;
+        char form[48];
+        snprintf(form, sizeof form, "cluster %d slabs %d parts split %d", pin[0], pin[1], pin[2]);
         run_form(p, form, 2.4e-3, [&](brim_error *e) {
             return brim_cuda_w4_cluster(&p.args, &p.packed, &plan, 0, nullptr, e);
         });
     }
 }
 
+/* A row keeps its bits whatever rows and outputs are beside it, as long as parts and split are the
+ * same; 100 launches give the same bits. */
+static void check_cluster_bits(int64_t rows, int64_t in, int64_t out, int n_sm)
+{
+    problem p(rows, in, out, 128, BRIM_DTYPE_BF16, SPECIAL_NONE);
+    brim_error err = {};
+    std::vector<uint16_t> all;
+    for (int64_t n : {rows, rows / 2, (int64_t)1})
+        for (int n_slab : {2, 1, 3}) {
+            brim_w4_cluster_plan plan = brim_w4_cluster_plan_pin(n, in, out, n_sm, n_slab, 1, 4);
+            p.args.n_row = n;
+            p.poison();
+            if (brim_cuda_w4_cluster(&p.args, &p.packed, &plan, 0, nullptr, &err) != BRIM_OK)
+                exit(1);
+            std::vector<uint16_t> got = p.y.to_host();
+            if (all.empty()) all = got;
+            size_t first = (size_t)(n * p.y_stride);
+            expect(std::equal(got.begin(), got.begin() + first, all.begin()),
+                   p.name("a row's bits without its neighbours"));
+        }
+    brim_w4_cluster_plan plan = brim_w4_cluster_plan_make(rows, in, out, n_sm);
+    p.args.n_row = rows;
+    bool equal = true;
+    for (int i = 0; i < 100; i++) {
+        p.poison();
+        if (brim_cuda_w4_cluster(&p.args, &p.packed, &plan, 0, nullptr, &err) != BRIM_OK) exit(1);
+        std::vector<uint16_t> got = p.y.to_host();
+        if (i == 0) all = got;
+        equal = equal && got == all;
+    }
+    expect(equal, p.name("cluster: 100 launches to the bit"));
+}
+
 int main(int argc, char **argv)
 {
     bool brief = argc > 1 && !strcmp(argv[1], "short"); /* for the sanitizers */
     bool timed = argc > 1 && !strcmp(argv[1], "bench");
+    bool explored = argc > 1 && !strcmp(argv[1], "explore");
     struct brim_cuda_device device;
     brim_error err = {};
     if (brim_cuda_device_get(0, &device, &err) != BRIM_OK) {
@@ -142,6 +189,10 @@ int main(int argc, char **argv)
         }
         printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
         return n_failed != 0;
+    }
+    if (explored) {
+        explore(device.n_sm, argc - 2, argv + 2);
+        return 0;
     }
     static const int64_t rows[] = {1, 2, 3, 8, 9, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 161};
     for (int64_t r : rows) {
@@ -176,6 +227,7 @@ int main(int argc, char **argv)
             check_epilogues(r, 640, out, 128, BRIM_DTYPE_BF16, device.n_sm);
             check_epilogues(r, 576, out, 64, BRIM_DTYPE_F32, device.n_sm);
         }
+    for (int64_t r : {20, 60, 128}) check_cluster_bits(r, 2560, 1032, device.n_sm);
     problem filled(128, 256, 2560, 128, BRIM_DTYPE_BF16, SPECIAL_NONE);
     check_problem(filled, device.n_sm);
     if (timed && n_failed == 0) bench(device.n_sm);

@@ -28,7 +28,7 @@ static double time_cold(cudaStream_t stream, uint8_t *flush, size_t flush_bytes,
     CHECK(cudaEventCreate(&b));
     std::vector<double> us;
     for (int i = 0; i < n_sample + 3; i++) {
-        CHECK(cudaMemsetAsync(flush, i, flush_bytes, stream));
+        if (flush) CHECK(cudaMemsetAsync(flush, i, flush_bytes, stream));
         CHECK(cudaEventRecord(a, stream));
         CHECK(cudaGraphLaunch(exec, stream));
         CHECK(cudaEventRecord(b, stream));
@@ -50,6 +50,13 @@ static __global__ void tiny_kernel(tiny_params p)
     if (threadIdx.x == 0) *p.p = 1;
 }
 
+static const struct projection {
+    const char *name;
+    int64_t in, out;
+} shapes[] = {{"q", 2560, 4096},      {"kv", 2560, 1024},   {"o", 4096, 2560},
+              {"gate", 2560, 9728},   {"down", 9728, 2560}, {"qkv", 2560, 6144},
+              {"gateup", 2560, 19456}};
+
 static void bench(int n_sm)
 {
     printf("projection,rows,in,out,form,split,us\n");
@@ -65,12 +72,6 @@ static void bench(int n_sm)
         if (BRIM_LAUNCH(tiny_kernel, one, stream, tp, &err) != BRIM_OK) exit(1);
     });
     printf("clock,0,0,0,tiny,1,%.2f\n", clock_us);
-    static const struct {
-        const char *name;
-        int64_t in, out;
-    } shapes[] = {{"q", 2560, 4096},      {"kv", 2560, 1024},   {"o", 4096, 2560},
-                  {"gate", 2560, 9728},   {"down", 9728, 2560}, {"qkv", 2560, 6144},
-                  {"gateup", 2560, 19456}};
     static const int64_t rows_all[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048};
     for (auto &s : shapes) {
         for (int64_t rows : rows_all) {
@@ -82,15 +83,9 @@ static void bench(int n_sm)
             int n_sample = rows >= 512 ? 10 : 20;
             if (rows <= 128) {
                 brim_w4_cluster_plan cp = brim_w4_cluster_plan_make(rows, s.in, s.out, n_sm);
-                for (int split = 1; split <= 8; split *= 2) {
-                    bool chosen = split == cp.split;
-                    brim_w4_cluster_plan pinned = cp;
-                    pinned.split = split;
-                    row(chosen ? "cluster chosen" : "cluster", split,
-                        time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
-                            brim_cuda_w4_cluster(&p.args, &p.packed, &pinned, 0, stream, &err);
-                        }));
-                }
+                row("cluster", cp.split, time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
+                        brim_cuda_w4_cluster(&p.args, &p.packed, &cp, 0, stream, &err);
+                    }));
             }
             if (rows <= 8)
                 row("matvec", 1, time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
@@ -111,6 +106,49 @@ static void bench(int n_sm)
                         brim_cuda_w4_tiled(&p.args, &plan, BRIM_W4_PLANES_BF16, planes.ptr, stream,
                                            &err);
                     }));
+            }
+            fflush(stdout);
+        }
+    }
+}
+
+/* Every plan of the cluster kernel that fills the machine at all, for the given row counts: CSV,
+ * the chosen plan marked and timed warm as well. */
+static void explore(int n_sm, int n_rows, char **rows_text)
+{
+    printf("projection,rows,slabs,parts,split,ctas,us,chosen\n");
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    device_array<uint8_t> flush(256u << 20);
+    brim_error err = {};
+    for (auto &s : shapes) {
+        problem p(256, s.in, s.out, 128, BRIM_DTYPE_BF16, SPECIAL_NONE, false);
+        for (int i = 0; i < n_rows; i++) {
+            const int64_t rows = atoi(rows_text[i]);
+            p.args.n_row = rows;
+            brim_w4_cluster_plan own = brim_w4_cluster_plan_make(rows, s.in, s.out, n_sm);
+            const int most = brim_w4_cluster_max_warpgroups(own.n_token);
+            auto time = [&](const brim_w4_cluster_plan &plan, bool cold) {
+                return time_cold(stream, cold ? flush.ptr : nullptr, flush.n, 7, [&] {
+                    if (brim_cuda_w4_cluster(&p.args, &p.packed, &plan, 0, stream, &err) != BRIM_OK)
+                        printf("%s\n", err.text);
+                });
+            };
+            for (int code = 0; code < 512; code++) {
+                const int n_slab = code % 8 + 1, n_part = code / 8 % 8 + 1, split = code / 64 + 1;
+                if (n_slab * n_part > most || split > 8) continue;
+                brim_w4_cluster_plan plan =
+                    brim_w4_cluster_plan_pin(rows, s.in, s.out, n_sm, n_slab, n_part, split);
+                if (!brim_w4_cluster_lay_out(&plan, 128, 2).n_stage) continue;
+                const int64_t n_cta = plan.n_tile_out * plan.n_tile_token * split;
+                const bool chosen =
+                    n_slab == own.n_slab && n_part == own.n_part && split == own.split;
+                if (!chosen && (n_cta < 60 || n_cta > 3 * n_sm)) continue;
+                printf("%s,%lld,%d,%d,%d,%lld,%.2f,%s\n", s.name, (long long)rows, n_slab, n_part,
+                       split, (long long)n_cta, time(plan, true), chosen ? "chosen" : "");
+                if (chosen)
+                    printf("%s,%lld,%d,%d,%d,%lld,%.2f,warm\n", s.name, (long long)rows, n_slab,
+                           n_part, split, (long long)n_cta, time(plan, false));
             }
             fflush(stdout);
         }

@@ -107,12 +107,13 @@ struct problem {
     brim_cuda_w4 args;
     brim_cuda_w4_packed packed;
 
-    problem(int64_t rows, int64_t in, int64_t out, int grp, brim_dtype dt, special kind)
+    problem(int64_t rows, int64_t in, int64_t out, int grp, brim_dtype dt, special kind,
+            bool with_ref = true)
         : n_row(rows), n_in(in), n_out(out), x_stride(in + 8), y_stride(out + 2), group(grp),
           dtype(dt), x(rows * (in + 8)), y(rows * (out + 2) * 2), codes(out * in / 8),
           scales(out * in / grp * brim_dtype_bytes(dt)),
           biases(out * in / grp * brim_dtype_bytes(dt)), scales_f32(out * in / grp),
-          biases_f32(out * in / grp), ref(rows * out), out_bias(out),
+          biases_f32(out * in / grp), ref(with_ref ? rows * out : 0), out_bias(out),
           packed_codes(brim_cuda_w4_packed_codes_bytes(out, in)),
           packed_params(brim_cuda_w4_packed_params_bytes(out, in, grp, dt))
     {
@@ -169,6 +170,7 @@ struct problem {
             printf("%s\n", err.text);
             exit(1);
         }
+        if (!with_ref) return;
         ref_params p = {x.ptr,          (const uint8_t *)codes.ptr,
                         scales_f32.ptr, biases_f32.ptr,
                         ref.ptr,        n_row,

@@ -15,6 +15,13 @@ BRIM_DEVICE void cp_async_16(uint32_t dst, const void *src, bool valid)
                  : "memory");
 }
 
+/* 16 bytes of a long stream: the cache brings the whole 256-byte block. */
+BRIM_DEVICE void cp_async_16_stream(uint32_t dst, const void *src)
+{
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(dst), "l"(src)
+                 : "memory");
+}
+
 BRIM_DEVICE void cp_async_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -69,6 +76,32 @@ BRIM_DEVICE uint4 ld_stream_v4(const void *ptr)
     asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(ptr));
+    return v;
+}
+
+/* ---- shared memory by address, in order with the waits around it ----------------------------- */
+
+BRIM_DEVICE uint4 ld_shared_v4(uint32_t addr)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(addr)
+                 : "memory");
+    return v;
+}
+
+BRIM_DEVICE void st_shared_v4(uint32_t addr, float4 v)
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(addr), "f"(v.x), "f"(v.y),
+                 "f"(v.z), "f"(v.w)
+                 : "memory");
+}
+
+BRIM_DEVICE uint2 ld_shared_v2(uint32_t addr)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(addr) : "memory");
     return v;
 }
 

@@ -2,18 +2,19 @@
  * See cluster.h; weight order in pack.h.
  *
  * Grid: one cluster of `split` CTAs a tile of 64 n_slab outputs x n_tok tokens; CTA `rank` of it
- * takes units [n_unit rank / split, n_unit (rank + 1) / split) of 128 inputs. Warpgroup w
- * multiplies slab w of the tile. Weights: global -> registers, DEPTH units ahead; they are unpacked
- * to bf16 fragments while the tensor cores multiply the half before. Activations: TMA into a ring
- * of STAGES panels (128-byte swizzle, zeros beyond n_row and n_in), shared by the warpgroups. Join:
- * every CTA leaves its f32 sums in shared memory as fragment blocks [slab][token
- * block][warp][lane]; rank r of the cluster adds every split-th row of four blocks over all ranks
- * in rank order and stores it (epilogue.cuh). One cluster barrier before, one after, so that no CTA
- * leaves while its sums are being read.
+ * takes units [n_unit rank / split, n_unit (rank + 1) / split) of 128 inputs. Block: n_slab n_part
+ * warpgroups; warpgroup (part, slab) multiplies slab `slab` by every n_part-th unit from `part` on,
+ * thread 0 also brings activations. Weights: cp.async into a ring of DEPTH units that belongs to
+ * one warp, which alone waits for it. Activations: TMA into n_stage panels (128-byte swizzle, zeros
+ * beyond n_row and n_in). The second half of a unit is unpacked while the first multiplies, the
+ * next unit's first half while the second does. Join: the parts of a CTA meet in its shared memory;
+ * then every CTA sends each fragment block of 16 outputs x 8 tokens to the rank that owns it, which
+ * adds the ranks in order and stores (epilogue.cuh).
  *
- * Barriers: full[stage] (one arrival + the bytes of a panel), empty[stage] (one arrival a warp).
- * Shared memory: max(STAGES * n_tok * 256, n_slab * n_tok * 256) bytes, ring and sums in
- * the same place. */
+ * Barriers: full[stage] (one arrival + the bytes of a panel), empty[stage] (one arrival for each
+ * warp that multiplies the panel), joined (one arrival + the bytes of all ranks' blocks). One
+ * cluster barrier, arrived at the start where the join has memory of its own, else after the last
+ * unit: no rank writes into memory that is in use. Memory: brim_w4_cluster_lay_out. */
 #include "cuda/launch.h"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma.cuh"
@@ -25,166 +26,275 @@
 namespace
 {
 
-enum { STAGES = 4 };
+enum { MAX_SPLIT = 8, BLOCK_BYTES = 512 /* 16 outputs x 8 tokens, f32 */ };
 
-__host__ __device__ constexpr int depth_of(int n_tok)
-{
-    return n_tok <= 16 ? 3 : 2;
-}
-/* CTAs that must fit on a multiprocessor: plan/w4_cluster.c counts on it. */
-__host__ __device__ constexpr int residency_of(int n_tok)
-{
-    return n_tok <= 16 ? 3 : 2;
-}
+/* How scales and biases are read: bf16 with one group a unit, bf16, f16 or f32. */
+enum form { FORM_BF16_128, FORM_BF16, FORM_WIDE };
 
 struct cluster_params {
     CUtensorMap x_map;
     w4_epilogue out;
-    const uint8_t *codes;
-    const void *params;
-    int n_slab_all, n_unit, n_tile_token, split;
-    bool pdl;
+    const uint8_t *codes, *params;
+    int n_slab_all, n_unit, n_tile_token;
+    int split, n_slab, n_part, n_stage;
+    int pair_shift;                 /* 32 inputs -> group: 0, 1, 2 */
+    int groups, group_bytes;        /* of a unit; of a warp's parameters of one group: 64 or 128 */
+    int warp_bytes, join_at, n_own; /* see brim_w4_cluster_layout */
+    uint32_t magic;                 /* W4_MAGIC */
+    bool f16, pdl;
 };
 
-template <int n_tok, int n_slab, enum brim_dtype dtype, int groups>
-__global__ void __launch_bounds__(n_slab * 128, residency_of(n_tok))
+template <int form> struct form_params;
+template <> struct form_params<FORM_BF16_128> {
+    group_params<BRIM_DTYPE_BF16> g;
+    __device__ void load(uint32_t group_at, int lane, bool)
+    {
+        g.v = ld_shared_v2(group_at + lane / 4 * 8);
+    }
+};
+template <> struct form_params<FORM_BF16> : form_params<FORM_BF16_128> {
+};
+template <> struct form_params<FORM_WIDE> {
+    group_params<BRIM_DTYPE_F32> g;
+    __device__ void load(uint32_t group_at, int lane, bool f16)
+    {
+        /* No branch: ptxas serializes wgmma around one. */
+        const uint32_t at = group_at + lane / 4 * (f16 ? 8 : 16);
+        uint2 lo = ld_shared_v2(at), hi = ld_shared_v2(at + (f16 ? 0 : 8));
+        float2 s = __half22float2(*(const __half2 *)&lo.x);
+        float2 b = __half22float2(*(const __half2 *)&lo.y);
+        g.v.x = f16 ? s.x : __uint_as_float(lo.x), g.v.y = f16 ? s.y : __uint_as_float(lo.y);
+        g.v.z = f16 ? b.x : __uint_as_float(hi.x), g.v.w = f16 ? b.y : __uint_as_float(hi.y);
+    }
+};
+
+template <int n_tok, int form>
+__global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
     w4_cluster(const __grid_constant__ cluster_params p)
 {
-    constexpr int DEPTH = depth_of(n_tok);
+    constexpr int DEPTH = brim_w4_cluster_depth(n_tok);
     constexpr uint32_t stage_bytes = n_tok * 256, panel_bytes = n_tok * 128;
-    extern __shared__ __align__(1024) uint8_t s_ring[];
-    __shared__ __align__(8) uint64_t s_full[STAGES], s_empty[STAGES];
-    const uint32_t ring = smem_u32(s_ring), full = smem_u32(s_full), empty = smem_u32(s_empty);
-    const int t = threadIdx.x, wg = t / 128, warp = t / 32 % 4, lane = t % 32;
+    extern __shared__ __align__(1024) uint8_t s_mem[];
+    __shared__ __align__(8) uint64_t s_full[BRIM_W4_CLUSTER_STAGES],
+        s_empty[BRIM_W4_CLUSTER_STAGES], s_joined;
+    const uint32_t ring = smem_u32(s_mem), full = smem_u32(s_full), empty = smem_u32(s_empty);
+    const uint32_t joined = smem_u32(&s_joined);
+    const int t = threadIdx.x, lane = t % 32;
+    /* The same in all lanes, and the compiler knows: addresses of a warp are computed once. */
+    const int warp_all = __shfl_sync(0xFFFFFFFFu, t / 32, 0), warp = warp_all % 4;
+    const int slab_here = warp_all / 4 % p.n_slab, part = warp_all / 4 / p.n_slab;
     const int tile = blockIdx.x / p.split, rank = blockIdx.x % p.split;
     const int tile_out = tile / p.n_tile_token, tile_token = tile % p.n_tile_token;
     const int begin = p.n_unit * rank / p.split, end = p.n_unit * (rank + 1) / p.split;
+    const int n_warp = p.n_slab * p.n_part * 4;
 
-    int slab = tile_out * n_slab + wg;
+    /* Weights of this warp: its units, one after the other, into the slots of its ring. */
+    int slab = tile_out * p.n_slab + slab_here;
     if (slab >= p.n_slab_all) slab = p.n_slab_all - 1; /* computed, never stored */
-    const int64_t unit0 = (int64_t)slab * p.n_unit;
-    packed_unit<dtype, groups> weights[DEPTH];
-#pragma unroll
-    for (int d = 0; d < DEPTH; d++)
-        if (begin + d < end) weights[d].load(p.codes, p.params, unit0 + begin + d, warp, lane);
-
-    if (t == 0) {
-        tma_prefetch_map(&p.x_map);
-        for (int s = 0; s < STAGES; s++) {
-            mbarrier_init(full + s * 8, 1);
-            mbarrier_init(empty + s * 8, n_slab * 4);
-        }
-        fence_mbarrier_init();
-    }
-    __syncthreads();
-    auto load_x = [&](int unit) {
-        int stage = (unit - begin) % STAGES;
+    const int n_my = (end - begin - part + p.n_part - 1) / p.n_part;
+    const uint32_t slot_bytes = 1024 + p.group_bytes * p.groups;
+    const uint32_t my_ring = ring + p.n_stage * stage_bytes + warp_all * p.warp_bytes;
+    const int64_t unit0 = (int64_t)slab * p.n_unit + begin + part;
+    const int pieces = p.group_bytes / 16;
+    const uint8_t *next_codes = p.codes + unit0 * BRIM_W4_UNIT_BYTES + warp * 512 + lane * 16;
+    const uint8_t *next_params = p.params + unit0 * (p.groups * 4 * p.group_bytes) +
+                                 (lane / pieces * 4 + warp) * p.group_bytes + lane % pieces * 16;
+    const bool has_params = lane < p.groups * pieces;
+    const uint32_t codes_step = p.n_part * BRIM_W4_UNIT_BYTES;
+    const uint32_t params_step = p.n_part * p.groups * 4 * p.group_bytes;
+    auto load_weights = [&](uint32_t slot_at) {
+        uint32_t dst = slot_at + lane * 16;
+        cp_async_16_stream(dst, next_codes);
+        cp_async_16_stream(dst + 512, next_codes + BRIM_W4_UNIT_BYTES / 2);
+        if (has_params) cp_async_16_stream(dst + 1024, next_params);
+        next_codes += codes_step;
+        next_params += params_step;
+    };
+    auto load_x = [&](int unit, int stage) {
         uint32_t dst = ring + stage * stage_bytes;
         mbarrier_arrive_expect_tx(full + stage * 8, stage_bytes);
         tma_load_2d(dst, &p.x_map, unit * BRIM_W4_UNIT, tile_token * n_tok, full + stage * 8);
         tma_load_2d(dst + panel_bytes, &p.x_map, unit * BRIM_W4_UNIT + 64, tile_token * n_tok,
                     full + stage * 8);
     };
+    if (t == 0) tma_prefetch_map(&p.x_map);
+#pragma unroll 1
+    for (int d = 0; d < DEPTH; d++) {
+        if (d < n_my) load_weights(my_ring + d * slot_bytes);
+        cp_async_commit();
+    }
+    const int n_block = 4 * p.n_slab * (n_tok / 8);
+    const int n_mine = min(p.n_own, n_block - rank * p.n_own); /* may be negative */
+    if (t == 0) {
+#pragma unroll 1
+        for (int s = 0; s < p.n_stage; s++) {
+            mbarrier_init(full + s * 8, 1);
+            mbarrier_init(empty + s * 8, p.n_slab * 4);
+        }
+        mbarrier_init(joined, 1);
+        fence_mbarrier_init();
+        mbarrier_arrive_expect_tx(joined, max(n_mine, 0) * p.split * BLOCK_BYTES);
+    }
+    /* Before a rank writes here: this CTA runs and its barriers are ready, and if the join lies
+     * over the panels, all is read. */
+    if (p.split > 1 && p.join_at) cluster_arrive_relaxed();
     if (p.pdl) {
         griddepcontrol_launch_dependents(); /* the successor may load its weights as well */
         griddepcontrol_wait(); /* weights do not depend on the predecessor; x and y do */
     }
     if (t == 0)
-        for (int u = begin; u < end && u < begin + STAGES - 1; u++) load_x(u);
+#pragma unroll 1
+        for (int s = 0; s < p.n_stage && begin + s < end; s++) load_x(begin + s, s);
+    __syncthreads();
 
     float acc[n_tok / 2];
 #pragma unroll
     for (int i = 0; i < n_tok / 2; i++) acc[i] = 0;
-
-    for (int base = begin; base < end; base += DEPTH) {
+    uint32_t frag[2][4][4];
+    form_params<form> params;
+    /* Fragments of k-steps 4 h .. 4 h + 3; parameters change every 32 inputs at most. */
+    auto unpack = [&](uint4 codes, int h, uint32_t slot_at) {
+        const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
-        for (int d = 0; d < DEPTH; d++) {
-            int unit = base + d, i = unit - begin;
-            if (unit >= end) break;
-            if (t == 0 && unit + STAGES - 1 < end) {
-                /* The panel of unit - 1 is reused: all warps must have multiplied it. */
-                if (i > 0) mbarrier_wait(empty + (i - 1) % STAGES * 8, (i - 1) / STAGES & 1);
-                load_x(unit + STAGES - 1);
+        for (int k = 0; k < 4; k++) {
+            if (form == FORM_BF16_128 ? h + k == 0 : k % 2 == 0)
+                params.load(slot_at + 1024 + ((h * 2 + k / 2) >> p.pair_shift) * p.group_bytes,
+                            lane, p.f16);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                frag[h][k][i] = params.g.apply(code_pair(words[k], i, p.magic), i % 2);
+        }
+    };
+    const uint32_t ring_end = my_ring + DEPTH * slot_bytes;
+    const bool refilled = end - begin > p.n_stage;
+    uint32_t slot_at = my_ring;
+    int stage = part, parity = 0, stage_before = 0; /* part < n_stage where there is work */
+    int refill = begin + p.n_stage, refill_stage = 0, refill_parity = 0; /* of thread 0 */
+#pragma unroll 1
+    for (int k = 0; k < n_my; k++) {
+        if (t == 0 && k > 1) {
+            /* Panels of the last round but one, of all parts: each is refilled when it has been
+             * read. With n_stage >= 2 n_part (or nothing to refill) none waits for what is not
+             * loaded, so this ends. */
+#pragma unroll 1
+            for (int q = 0; q < p.n_part && refill < end; q++, refill++) {
+                mbarrier_wait(empty + refill_stage * 8, refill_parity);
+                load_x(refill, refill_stage);
+                if (++refill_stage == p.n_stage) refill_stage = 0, refill_parity ^= 1;
             }
-            uint32_t stage = ring + i % STAGES * stage_bytes, frag[2][4][4];
-            weights[d].unpack(0, frag[0]);
-            mbarrier_wait(full + i % STAGES * 8, i / STAGES & 1);
-            wgmma_fence();
+        }
+        const uint64_t desc = wgmma_desc_128b(ring + stage * stage_bytes, 16, 1024);
+        cp_async_wait<DEPTH - 1>();
+        __syncwarp(); /* parameters come by other lanes' copies */
+        uint4 codes0 = ld_shared_v4(slot_at + lane * 16);
+        uint4 codes1 = ld_shared_v4(slot_at + 512 + lane * 16);
+        wgmma_wait<1>(); /* the unit before has read frag[0] */
+        unpack(codes0, 0, slot_at);
+        mbarrier_wait(full + stage * 8, parity);
+        wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-                wgmma_m64k16<n_tok>::template rs<1, 0>(acc, frag[0][k],
-                                                       wgmma_desc_128b(stage + k * 32, 16, 1024));
-            wgmma_commit();
-            weights[d].unpack(1, frag[1]); /* while the first half multiplies */
-            wgmma_fence();
+        for (int s = 0; s < 4; s++)
+            wgmma_m64k16<n_tok>::template rs<1, 0>(acc, frag[0][s], desc + s * 2);
+        wgmma_commit();
+        wgmma_wait<1>(); /* the unit before is done: frag[1] and its panel are free */
+        if (refilled && k > 0 && lane == 0) mbarrier_arrive(empty + stage_before * 8);
+        unpack(codes1, 1, slot_at);
+        wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-                wgmma_m64k16<n_tok>::template rs<1, 0>(
-                    acc, frag[1][k], wgmma_desc_128b(stage + panel_bytes + k * 32, 16, 1024));
-            wgmma_commit();
-            if (unit + DEPTH < end)
-                weights[d].load(p.codes, p.params, unit0 + unit + DEPTH, warp, lane);
-            wgmma_wait<0>();
-            if (lane == 0) mbarrier_arrive(empty + i % STAGES * 8);
+        for (int s = 0; s < 4; s++)
+            wgmma_m64k16<n_tok>::template rs<1, 0>(acc, frag[1][s],
+                                                   desc + (panel_bytes >> 4) + s * 2);
+        wgmma_commit();
+        __syncwarp(); /* all lanes have read the slot */
+        if (k + DEPTH < n_my) load_weights(slot_at);
+        cp_async_commit();
+        slot_at += slot_bytes;
+        if (slot_at == ring_end) slot_at = my_ring;
+        stage_before = stage;
+        stage += p.n_part;
+        if (stage >= p.n_stage) stage -= p.n_stage, parity ^= 1;
+    }
+    wgmma_wait<0>();
+
+    /* The parts of a slab meet in the warps' own memory, added in order by part 0. */
+    if (p.n_part > 1) {
+        float4 *dump = (float4 *)(s_mem + p.n_stage * stage_bytes) + lane;
+        const int warp_vec = p.warp_bytes / 16;
+        if (part > 0) {
+#pragma unroll
+            for (int j = 0; j < n_tok / 8; j++)
+                dump[warp_all * warp_vec + j * 32] =
+                    make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
+        }
+        __syncthreads();
+        if (part == 0) {
+#pragma unroll 1
+            for (int q = 1; q < p.n_part; q++) {
+                const float4 *src = dump + (warp_all + q * p.n_slab * 4) * warp_vec;
+#pragma unroll
+                for (int j = 0; j < n_tok / 8; j++) {
+                    float4 v = src[j * 32];
+                    acc[4 * j] += v.x, acc[4 * j + 1] += v.y;
+                    acc[4 * j + 2] += v.z, acc[4 * j + 3] += v.w;
+                }
+            }
         }
     }
-
-    /* All panels have been consumed by all warps of this CTA: the ring becomes the sums. */
-    __syncthreads();
-    float4 *s_sum = (float4 *)s_ring;
-    constexpr int n_block = n_tok / 8 * n_slab * 4; /* 16 outputs x 8 tokens each */
+    if (!p.join_at) __syncthreads(); /* the join overwrites what other warps read */
+    if (p.split > 1) {
+        if (!p.join_at) cluster_arrive_relaxed();
+        cluster_wait();
+    }
+    /* Block e = (warp, slab, 8 tokens) belongs to rank e / n_own. */
+    const uint32_t join = ring + p.join_at + lane * 16;
+    if (part == 0) {
+        int e = (warp * p.n_slab + slab_here) * (n_tok / 8);
+        int owner = e / p.n_own, at = e % p.n_own;
 #pragma unroll
-    for (int j = 0; j < n_tok / 8; j++)
-        s_sum[((wg * (n_tok / 8) + j) * 4 + warp) * 32 + lane] =
-            make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
-    if (p.split > 1)
-        cluster_sync();
-    else
+        for (int j = 0; j < n_tok / 8; j++) {
+            const float4 v =
+                make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
+            const uint32_t dst = join + (rank * p.n_own + at) * BLOCK_BYTES;
+            if (p.split > 1)
+                st_async_v4(mapa_u32(dst, owner), v, mapa_u32(joined, owner));
+            else
+                st_shared_v4(dst, v); /* st.async is illegal outside a cluster */
+            if (++at == p.n_own) at = 0, owner++;
+        }
+    }
+    if (p.split == 1)
         __syncthreads();
-    for (int b = rank * (n_slab * 4) + t / 32; b < n_block; b += p.split * n_slab * 4) {
-        uint32_t at = ring + (b * 32 + lane) * 16;
-        float4 part[8], sum;
+    else if (warp_all < n_mine)
+        mbarrier_wait(joined, 0);
+#pragma unroll 1
+    for (int at = warp_all; at < n_mine; at += n_warp) {
+        const float4 *src = (const float4 *)(s_mem + p.join_at + at * BLOCK_BYTES) + lane;
+        float4 sum = src[0];
 #pragma unroll
-        for (int r = 0; r < 8; r++)
-            if (r < p.split) part[r] = ld_shared_cluster_v4(p.split > 1 ? mapa_u32(at, r) : at);
-        sum = part[0];
-#pragma unroll
-        for (int r = 1; r < 8; r++)
-            if (r < p.split)
-                sum.x += part[r].x, sum.y += part[r].y, sum.z += part[r].z, sum.w += part[r].w;
-        int s = b / (n_tok / 2), j = b / 4 % (n_tok / 8);
-        w4_store_block(p.out, sum, (int64_t)(tile_out * n_slab + s) * 64 + b % 4 * 16,
+        for (int r = 1; r < MAX_SPLIT; r++) {
+            if (r < p.split) {
+                float4 v = src[r * p.n_own * (BLOCK_BYTES / 16)];
+                sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+            }
+        }
+        const int e = rank * p.n_own + at, j = e % (n_tok / 8), s = e / (n_tok / 8);
+        w4_store_block(p.out, sum,
+                       ((int64_t)tile_out * p.n_slab + s % p.n_slab) * BRIM_W4_SLAB +
+                           s / p.n_slab * 16,
                        (int64_t)tile_token * n_tok + j * 8, lane);
     }
-    if (p.split > 1) cluster_sync();
+    /* A CTA may end with its sums on the way: they are in no memory of its own. */
 }
 
-template <int n_tok, int n_slab, enum brim_dtype dtype>
-brim_status launch_groups(const cluster_params &p, int group, brim_launch_shape shape,
-                          cudaStream_t stream, brim_error *err)
+template <int n_tok>
+brim_status launch_form(const cluster_params &p, const brim_cuda_w4_packed *w,
+                        brim_launch_shape shape, cudaStream_t stream, brim_error *err)
 {
-    switch (group) {
-    case 32:
-        return BRIM_LAUNCH((w4_cluster<n_tok, n_slab, dtype, 4>), shape, stream, p, err);
-    case 64:
-        return BRIM_LAUNCH((w4_cluster<n_tok, n_slab, dtype, 2>), shape, stream, p, err);
-    default:
-        return BRIM_LAUNCH((w4_cluster<n_tok, n_slab, dtype, 1>), shape, stream, p, err);
-    }
-}
-
-template <int n_tok, int n_slab>
-brim_status launch_dtype(const cluster_params &p, const brim_cuda_w4_packed *w,
-                         brim_launch_shape shape, cudaStream_t stream, brim_error *err)
-{
-    switch (w->param_dtype) {
-    case BRIM_DTYPE_F32:
-        return launch_groups<n_tok, n_slab, BRIM_DTYPE_F32>(p, w->group, shape, stream, err);
-    case BRIM_DTYPE_F16:
-        return launch_groups<n_tok, n_slab, BRIM_DTYPE_F16>(p, w->group, shape, stream, err);
-    default:
-        return launch_groups<n_tok, n_slab, BRIM_DTYPE_BF16>(p, w->group, shape, stream, err);
-    }
+    if (w->param_dtype != BRIM_DTYPE_BF16)
+        return BRIM_LAUNCH((w4_cluster<n_tok, FORM_WIDE>), shape, stream, p, err);
+    if (w->group < BRIM_W4_UNIT)
+        return BRIM_LAUNCH((w4_cluster<n_tok, FORM_BF16>), shape, stream, p, err);
+    return BRIM_LAUNCH((w4_cluster<n_tok, FORM_BF16_128>), shape, stream, p, err);
 }
 
 } // namespace
@@ -196,38 +306,67 @@ extern "C" brim_status brim_cuda_w4_cluster(const struct brim_cuda_w4 *args,
 {
     if (args->n_row == 0 || w->n_out == 0) return BRIM_OK;
     int64_t n_cta = plan->n_tile_out * plan->n_tile_token * plan->split;
-    BRIM_REQUIRE(err, n_cta <= INT32_MAX && w->n_in <= INT32_MAX, BRIM_E_SHAPE,
+    BRIM_REQUIRE(err, n_cta <= INT32_MAX && w->n_in <= INT32_MAX / MAX_SPLIT, BRIM_E_SHAPE,
                  "n_row %lld, n_out %lld, n_in %lld: more tiles than one launch takes",
                  (long long)args->n_row, (long long)w->n_out, (long long)w->n_in);
+    int n_wg = plan->n_slab * plan->n_part;
+    BRIM_REQUIRE(err,
+                 plan->split >= 1 && plan->split <= MAX_SPLIT && n_wg >= 1 &&
+                     n_wg <= brim_w4_cluster_max_warpgroups(plan->n_token) &&
+                     plan->n_resident >= 1 && plan->n_resident <= 4,
+                 BRIM_E_ARGUMENT, "plan: %d warpgroups of %d tokens, split %d", n_wg, plan->n_token,
+                 plan->split);
     cluster_params p = {};
     BRIM_TRY(brim_tensormap_bf16(&p.x_map, args->x, args->n_row, w->n_in, args->x_stride,
                                  plan->n_token, err));
     p.out = w4_epilogue_of(args, w->n_out);
     p.codes = (const uint8_t *)w->codes;
-    p.params = w->params;
+    p.params = (const uint8_t *)w->params;
     p.n_slab_all = (int)w->n_slab;
     p.n_unit = (int)plan->n_unit;
     p.n_tile_token = (int)plan->n_tile_token;
     p.split = plan->split;
+    p.n_slab = plan->n_slab;
+    p.n_part = plan->n_part;
+    p.pair_shift = w->group == 32 ? 0 : w->group == 64 ? 1 : 2;
+    p.groups = BRIM_W4_UNIT / w->group;
+    p.group_bytes = w->param_dtype == BRIM_DTYPE_F32 ? 128 : 64;
+    p.magic = W4_MAGIC;
+    p.f16 = w->param_dtype == BRIM_DTYPE_F16;
     p.pdl = pdl != 0;
-    int ring_bytes = STAGES * plan->n_token * 256;
-    int sum_bytes = plan->n_slab * plan->n_token * 64 * 4;
+    struct brim_w4_cluster_layout layout =
+        brim_w4_cluster_lay_out(plan, w->group, p.group_bytes / 32);
+    BRIM_REQUIRE(err, layout.n_stage > 0, BRIM_E_ARGUMENT,
+                 "plan: %d warpgroups of %d tokens, %d at once, do not fit in shared memory", n_wg,
+                 plan->n_token, plan->n_resident);
+    p.n_stage = layout.n_stage;
+    p.warp_bytes = layout.warp_bytes;
+    p.n_own = layout.n_own;
+    p.join_at = layout.join_at;
     brim_launch_shape shape = {};
+    shape.smem_bytes = (unsigned)layout.n_byte;
     shape.grid = dim3((unsigned)n_cta);
-    shape.block = dim3((unsigned)plan->n_slab * 128);
-    shape.smem_bytes = (unsigned)(ring_bytes > sum_bytes ? ring_bytes : sum_bytes);
+    shape.block = dim3((unsigned)n_wg * 128);
     shape.cluster = (unsigned)plan->split;
     shape.pdl = pdl != 0;
     cudaStream_t s = (cudaStream_t)stream;
     switch (plan->n_token) {
-    case 8:
-        return launch_dtype<8, 1>(p, w, shape, s, err);
     case 16:
-        return launch_dtype<16, 1>(p, w, shape, s, err);
+        return launch_form<16>(p, w, shape, s, err);
     case 32:
-        return launch_dtype<32, 2>(p, w, shape, s, err);
+        return launch_form<32>(p, w, shape, s, err);
+    case 48:
+        return launch_form<48>(p, w, shape, s, err);
     case 64:
-        return launch_dtype<64, 2>(p, w, shape, s, err);
+        return launch_form<64>(p, w, shape, s, err);
+    case 80:
+        return launch_form<80>(p, w, shape, s, err);
+    case 96:
+        return launch_form<96>(p, w, shape, s, err);
+    case 112:
+        return launch_form<112>(p, w, shape, s, err);
+    case 128:
+        return launch_form<128>(p, w, shape, s, err);
     }
     return brim_fail(err, BRIM_E_ARGUMENT, "plan: no kernel for tiles of %d tokens", plan->n_token);
 }

@@ -24,32 +24,28 @@ static inline w4_epilogue w4_epilogue_of(const struct brim_cuda_w4 *args, int64_
     return e;
 }
 
-/* Outputs o, o + 1 (o even) of one token, those below n_out. */
-BRIM_DEVICE void w4_store_bf16(const w4_epilogue &e, int64_t row, int64_t o, int64_t n_out,
-                               float lo, float hi)
+/* Elements `at` and, if `both`, at + 1 of y. */
+BRIM_DEVICE void w4_store_pair(const w4_epilogue &e, int64_t at, bool both, float lo, float hi)
 {
-    if (row >= e.n_row || o >= n_out) return;
-    uint16_t *y = (uint16_t *)e.y + row * e.y_stride + o;
+    if (e.kind == BRIM_W4_STORE_F32 || e.kind == BRIM_W4_ADD_F32) {
+        float *y = (float *)e.y + at;
+        const bool add = e.kind == BRIM_W4_ADD_F32;
+        if (both && ((uintptr_t)y & 7) == 0) {
+            float2 old = add ? *(const float2 *)y : make_float2(0, 0);
+            *(float2 *)y = make_float2(add ? old.x + lo : lo, add ? old.y + hi : hi);
+        } else {
+            y[0] = add ? y[0] + lo : lo;
+            if (both) y[1] = add ? y[1] + hi : hi;
+        }
+        return;
+    }
+    uint16_t *y = (uint16_t *)e.y + at;
     uint32_t pair = bf16x2_pack(lo, hi);
-    if (o + 1 < n_out && ((uintptr_t)y & 3) == 0) {
+    if (both && ((uintptr_t)y & 3) == 0) {
         *(uint32_t *)y = pair;
     } else {
         y[0] = (uint16_t)pair;
-        if (o + 1 < n_out) y[1] = (uint16_t)(pair >> 16);
-    }
-}
-
-BRIM_DEVICE void w4_store_f32(const w4_epilogue &e, int64_t row, int64_t o, float lo, float hi)
-{
-    if (row >= e.n_row || o >= e.n_out) return;
-    float *y = (float *)e.y + row * e.y_stride + o;
-    const bool add = e.kind == BRIM_W4_ADD_F32;
-    if (o + 1 < e.n_out && ((uintptr_t)y & 7) == 0) {
-        float2 old = add ? *(const float2 *)y : make_float2(0, 0);
-        *(float2 *)y = make_float2(add ? old.x + lo : lo, add ? old.y + hi : hi);
-    } else {
-        y[0] = add ? y[0] + lo : lo;
-        if (o + 1 < e.n_out) y[1] = add ? y[1] + hi : hi;
+        if (both) y[1] = (uint16_t)(pair >> 16);
     }
 }
 
@@ -80,21 +76,20 @@ BRIM_DEVICE void w4_store_block(const w4_epilogue &e, float4 v, int64_t out0, in
         float b1 = out0 + g + 8 < e.n_out ? __ldg(e.out_bias + out0 + g + 8) : 0;
         v.x += b0, v.y += b0, v.z += b1, v.w += b1;
     }
+    /* Two pairs of outputs, or one of products. One body of stores: its code is read cold. */
     const int64_t row = row0 + 2 * c + (g & 1);
-    float lo, hi;
-    if (e.kind == BRIM_W4_SWIGLU) {
-        w4_exchange(w4_silu(v.x) * v.z, w4_silu(v.y) * v.w, lane, &lo, &hi);
-        w4_store_bf16(e, row, out0 / 2 + (g & ~1), e.n_out / 2, lo, hi);
-        return;
-    }
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
+    const bool swiglu = e.kind == BRIM_W4_SWIGLU;
+    float lo[2], hi[2];
+    if (swiglu) v.x = w4_silu(v.x) * v.z, v.y = w4_silu(v.y) * v.w;
+    w4_exchange(v.x, v.y, lane, &lo[0], &hi[0]);
+    w4_exchange(v.z, v.w, lane, &lo[1], &hi[1]);
+    if (swiglu) out0 /= 2;
+    const int64_t n_out = swiglu ? e.n_out / 2 : e.n_out;
+#pragma unroll 1
+    for (int h = 0; h < (swiglu ? 1 : 2); h++) {
         const int64_t o = out0 + 8 * h + (g & ~1);
-        w4_exchange(h ? v.z : v.x, h ? v.w : v.y, lane, &lo, &hi);
-        if (e.kind == BRIM_W4_STORE_BF16)
-            w4_store_bf16(e, row, o, e.n_out, lo, hi);
-        else
-            w4_store_f32(e, row, o, lo, hi);
+        if (row >= e.n_row || o >= n_out) continue;
+        w4_store_pair(e, row * e.y_stride + o, o + 1 < n_out, h ? lo[1] : lo[0], h ? hi[1] : hi[0]);
     }
 }
 
