@@ -9,47 +9,68 @@
 
 #include "plan/w4_cluster.h"
 
-static void splits_of_qwen3_4b(void **state)
+/* A tile of all rows up to 128, no more CTAs than a wave holds, the whole machine nearly busy. */
+static void plans_of_qwen3_4b(void **state)
 {
     (void)state;
-    static const struct {
-        int64_t n_in, n_out;
-        int split_16, split_32;
-    } rows[] = {
-        {2560, 4096, 4, 4}, {2560, 1024, 8, 8}, {4096, 2560, 8, 4},  {2560, 9728, 4, 2},
-        {9728, 2560, 8, 4}, {2560, 6144, 4, 2}, {2560, 19456, 2, 1},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct brim_w4_cluster_plan narrow =
-            brim_w4_cluster_plan_make(16, rows[i].n_in, rows[i].n_out, 132);
-        struct brim_w4_cluster_plan wide =
-            brim_w4_cluster_plan_make(32, rows[i].n_in, rows[i].n_out, 132);
-        assert_int_equal(narrow.split, rows[i].split_16);
-        assert_int_equal(wide.split, rows[i].split_32);
+    static const int64_t shapes[][2] = {{2560, 4096}, {2560, 1024}, {4096, 2560}, {2560, 9728},
+                                        {9728, 2560}, {2560, 6144}, {2560, 19456}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        for (int64_t n_row = 9; n_row <= 128; n_row++) {
+            struct brim_w4_cluster_plan p =
+                brim_w4_cluster_plan_make(n_row, shapes[i][0], shapes[i][1], 132);
+            int64_t n_cta = p.n_tile_out * p.n_tile_token * p.split;
+            assert_int_equal(p.n_tile_token, 1);
+            assert_true(p.n_token >= n_row && p.n_token < n_row + 16);
+            assert_in_range(n_cta, 64, 132 * p.n_resident);
+        }
+    }
+}
+
+static void check_cluster_plan(int64_t n_row, int64_t n_in, int64_t n_out)
+{
+    struct brim_w4_cluster_plan c = brim_w4_cluster_plan_make(n_row, n_in, n_out, 132);
+    assert_in_range(c.split, 1, c.n_unit < 8 ? c.n_unit : 8);
+    assert_in_range(c.n_slab * c.n_part, 1, brim_w4_cluster_max_warpgroups(c.n_token));
+    assert_true(c.n_tile_out * 64 * c.n_slab >= n_out);
+    assert_true(c.n_tile_token * c.n_token >= n_row);
+    assert_true(c.n_unit * 128 >= n_in);
+    for (int group = 32; group <= 128; group *= 2) {
+        for (int bytes = 2; bytes <= 4; bytes += 2) {
+            struct brim_w4_cluster_layout l = brim_w4_cluster_lay_out(&c, group, bytes);
+            int64_t n_panel = (c.n_unit + c.split - 1) / c.split;
+            int n_warp = c.n_slab * c.n_part * 4;
+            assert_in_range(l.n_stage, 1, BRIM_W4_CLUSTER_STAGES);
+            assert_true(l.n_stage >= n_panel || l.n_stage >= 2 * c.n_part);
+            assert_true((l.n_byte + 2048) * c.n_resident <= 228 * 1024);
+            /* nothing overlaps but the join that waits for it */
+            int used = l.n_stage * c.n_token * 256 + n_warp * l.warp_bytes;
+            assert_true(l.join_at == 0 || l.join_at >= used);
+            assert_true(l.n_byte >= l.join_at + c.split * l.n_own * 512);
+            assert_true(l.n_own * c.split >= c.n_slab * c.n_token / 2);
+            assert_true(c.n_part == 1 || l.warp_bytes >= c.n_token * 64);
+        }
     }
 }
 
 static void every_cta_has_work(void **state)
 {
     (void)state;
-    for (int64_t n_row = 1; n_row <= 70; n_row++) {
+    for (int64_t n_row = 1; n_row <= 300; n_row += n_row < 20 ? 1 : 13) {
         for (int64_t n_in = 32; n_in <= 4096; n_in += 352) {
             for (int64_t n_out = 1; n_out <= 9000; n_out = n_out * 3 + 5) {
-                struct brim_w4_cluster_plan c = brim_w4_cluster_plan_make(n_row, n_in, n_out, 132);
-                assert_true(c.split <= c.n_unit);
-                assert_true(c.split == 1 || c.split == 2 || c.split == 4 || c.split == 8);
-                assert_true(c.n_tile_out * 64 * c.n_slab >= n_out);
-                assert_true(c.n_tile_token * c.n_token >= n_row);
-                assert_true(c.n_unit * 128 >= n_in);
+                check_cluster_plan(n_row, n_in, n_out);
             }
         }
     }
+    check_cluster_plan(128, 9728, 2560);
+    check_cluster_plan(128, 2560, 151936);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(splits_of_qwen3_4b),
+        cmocka_unit_test(plans_of_qwen3_4b),
         cmocka_unit_test(every_cta_has_work),
     };
     return cmocka_run_group_tests_name("w4_plan", tests, NULL, NULL);

@@ -164,6 +164,17 @@ BRIM_DEVICE uint32_t mapa_u32(uint32_t addr, uint32_t rank)
     return remote;
 }
 
+/* 16 bytes of any CTA of the cluster (address from mapa). */
+BRIM_DEVICE float4 ld_shared_cluster_v4(uint32_t addr)
+{
+    float4 v;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(addr)
+                 : "memory");
+    return v;
+}
+
 /* 16 bytes into any CTA of the cluster; they count for the mbarrier `bar` of that CTA (both
  * addresses from mapa), whose completion makes them visible. Illegal outside a cluster launch. */
 BRIM_DEVICE void st_async_v4(uint32_t addr, float4 v, uint32_t bar)
