@@ -134,11 +134,13 @@ static void goldens(const char *level, bool is_short)
     static const int64_t lengths[] = {1, 2, 9, 31, 48};
     float worst = 0;
     for (int i = 0; i < N_GOLDEN; i++) {
+        if (is_short && i % 3 != 2) continue; /* F16, BF16 with a bias, affine groups of 32 */
         struct golden g = golden_load(golden_names[i]);
         brim_engine *engine = open_engine(g.path, BRIM_DEVICE_CUDA, level);
         size_t n_bytes = (size_t)g.n_token * (size_t)g.n_vocab * sizeof(float);
         float *logits = allocate(n_bytes);
-        for (int c = 0; c < (is_short ? 2 : 8); c++) {
+        for (int c = 0; c < 8; c++) {
+            if (is_short && c != 2 && c != 4) continue;
             memset(logits, 0xFF, n_bytes); /* NaN */
             brim_session *session = open_session(engine, 0, chunks[c % 4], c >= 4);
             MUST(brim_session_eval_all(session, g.ids, g.n_token, logits, &err));
@@ -148,7 +150,7 @@ static void goldens(const char *level, bool is_short)
                     (int)chunks[c % 4], c >= 4 ? "f32" : "f16", (double)d);
             brim_session_close(&session);
         }
-        for (int l = 0; l < (is_short ? 2 : 5); l++) {
+        for (int l = 0; l < (is_short ? 1 : 5); l++) {
             brim_session *session = open_session(engine, 0, l == 3 ? 10 : 0, false);
             MUST(brim_session_eval(session, g.ids, lengths[l], &err));
             float d = golden_difference(&g, brim_session_logits(session), lengths[l] - 1, 1);
@@ -512,12 +514,13 @@ int main(int argc, char **argv)
     }
     for (int l = 0; l < N_LEVEL; l++) goldens(levels[l], is_short);
     for (int l = 0; l < N_LEVEL; l++) {
+        if (is_short && l != N_LEVEL - 1) continue;
         replay_equals_launches("qwen3_mlx_g64", levels[l]);
         replay_equals_launches("llama_tied", levels[l]);
     }
     for (int f = 0; f < 2; f++) {
         timelines("qwen3_mlx_g32", f);
-        timelines("qwen2_bias", f);
+        if (!is_short) timelines("qwen2_bias", f);
     }
     two_sessions("qwen3_mlx_g64");
     if (!is_short) out_of_memory("qwen3_mlx_g64");
