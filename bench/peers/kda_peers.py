@@ -187,7 +187,7 @@ def main():
         return 0
     begin = time.time()
     clock = common.Clock(args.samples)
-    rows, failed, choices = [], 0, {}
+    rows, failed, choices, allow_split = [], 0, {}, None
     median, least = clock.floor()
     have_fla, missing = True, None
     try:
@@ -224,7 +224,7 @@ def main():
                 print(f"{case.name},{case.heads} {gate}: {refused}", file=sys.stderr)
                 row("brim", f"refused: {refused.text}", ("", ""))
                 continue
-            route = brim.last_call()["route"]
+            route, allow_split = brim.last_call()["route"], brim.last_call()["allow_split"]
             torch.cuda.synchronize()
             if theirs is not None:
                 e = max(((a.double() - b.double()).norm() / b.double().norm()).item()
@@ -244,7 +244,7 @@ def main():
             del case, theirs
             torch.cuda.empty_cache()
     meta = common.environment("fla-core", "fla")
-    meta.update(clock_us=median, clock_min_us=least, fla_missing=missing, fla_configurations=choices,
+    meta.update(brim_allow_split=allow_split, clock_us=median, clock_min_us=least, fla_missing=missing, fla_configurations=choices,
                 fla_tuned_at="first configurations" if args.no_tune else "every shape" if args.retune
                 else args.tune_shape, floor="bytes of q, k, v, g, beta, out and both states / 4.3 TB/s",
                 triton=triton.__version__, seconds=round(time.time() - begin))

@@ -13,17 +13,18 @@ from . import _array
 from ._native import BrimError
 from .kda import kda_prefill
 
-_last = {"backend": None, "route": None, "reason": None}
+_last = {"backend": None, "route": None, "reason": None, "allow_split": None}
 
 
 def last():
     """What the last ``chunk_kda`` that asked this backend did: ``backend`` is "brim" or None where FLA's own code
-    ran; then ``reason`` says what brim refused. ``route`` is brim's route."""
+    ran; then ``reason`` says what brim refused. ``route`` is brim's route, ``allow_split`` whether the route that cuts
+    sequences was admitted."""
     return dict(_last)
 
 
-def _note(backend, route, reason):
-    _last.update(backend=backend, route=route, reason=reason)
+def _note(backend, route, reason, allow_split=None):
+    _last.update(backend=backend, route=route, reason=reason, allow_split=allow_split)
 
 
 def _checks_of_fla(q, k, v, g, beta, initial_state, cu_seqlens, use_gate_in_kernel, use_beta_sigmoid_in_kernel,
@@ -159,7 +160,8 @@ class _Calls:
     def chunk_kda(self, *args, **kwargs):
         _, call = _arguments(*args, **kwargs)
         out, final_state = kda_prefill(**call)
-        _note("brim", _array.last_call()["route"], None)
+        ran = _array.last_call()
+        _note("brim", ran["route"], None, ran["allow_split"])
         return out, final_state
 
 

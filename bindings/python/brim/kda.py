@@ -162,7 +162,8 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
     name_of_route = ctypes.create_string_buffer(route.encode()) if route else None
     if route:
         args["route"] = ctypes.addressof(name_of_route)
-    if allow_split and "allow_split" in args:
+    allow_split = bool(allow_split) and "allow_split" in args  # a library from before that route has no such member
+    if allow_split:
         args["allow_split"] = 1
     if first.device == CPU:
         args["n_thread"] = threads(first, n_thread)
@@ -175,7 +176,7 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
         args["workspace"], args["workspace_bytes"] = workspace("kda", stream, plan["workspace_bytes"])
         lib.call("brim_kda_prefill", args.buffer)
     record(operator="kda_prefill", device="cpu" if first.device == CPU else f"cuda:{first.index}",
-           route=plan["route"], reason=plan["reason"])
+           route=plan["route"], reason=plan["reason"], allow_split=allow_split)
     if checkpoints is not False and checkpoints is not None:
         return out, final_state, checkpoints
     return out, final_state

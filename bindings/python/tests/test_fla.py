@@ -114,7 +114,7 @@ class Fla(unittest.TestCase):
             accepted, reason = verifier(**tensors, **{**options, **change})
             self.assertFalse(accepted)
             self.assertIn(text, reason)
-            self.assertEqual(brim.fla.last(), dict(backend=None, route=None, reason=reason))
+            self.assertEqual(brim.fla.last(), dict(backend=None, route=None, reason=reason, allow_split=None))
 
 
 if __name__ == "__main__":
