@@ -203,7 +203,7 @@ static void describe(const brim_w4_args *args, const struct choice *choice, brim
         break;
     case GEMV:
         plan->tile_rows = (int)args->n_row;
-        plan->tile_outs = 16 * choice->gemv.n_tile;
+        plan->tile_outs = 32 * choice->gemv.n_pair;
         plan->cluster = choice->gemv.split;
         plan->grid = choice->gemv.n_cta;
         break;

@@ -10,17 +10,21 @@
 extern "C" {
 #endif
 
-enum { BRIM_W4_GEMV_ROWS = 8 /* the most rows of one call */ };
+enum {
+    BRIM_W4_GEMV_ROWS = 8,  /* the most rows of one call */
+    BRIM_W4_GEMV_WARPS = 12 /* the most warps of a CTA */
+};
 
-/* A CTA has n_tile tiles of 16 outputs. The 128-input units of the reduction are one line cut into
- * split * n_part even parts: CTA `rank` of a cluster takes n_part of them, one a warp and tile.
- * Results depend on n_part and split, not on n_row, n_tile or the machine. */
+/* A CTA has n_pair pairs of 16 outputs. The 128-input units of the reduction are one line cut into
+ * split * n_part even parts: CTA `rank` of a cluster takes n_part of them, one a warp and pair.
+ * Results depend on n_part and split (and, with a norm in front, on the number of warps), not on
+ * n_row. */
 struct brim_w4_gemv_plan {
-    int n_tile;     /* 1, 2, 4, 8 or 16 */
-    int n_part;     /* n_tile * n_part <= 16 warps */
+    int n_pair;     /* n_pair * n_part: 1 .. BRIM_W4_GEMV_WARPS warps */
+    int n_part;     /* n_part * split <= n_unit */
     int split;      /* CTAs of a cluster: 1, 2, 4 or 8 */
-    int64_t n_unit; /* of 128 inputs; >= split */
-    int64_t n_cta;  /* split times the groups of n_tile tiles */
+    int64_t n_unit; /* of 128 inputs */
+    int64_t n_cta;  /* split times the groups of n_pair pairs */
 };
 
 /* From shape and multiprocessors, for every n_row alike. Dimensions >= 1. */

@@ -3,7 +3,7 @@
  * norm in front, against an fp64 product; equal bits of a row whatever its neighbours; or its
  * times: each projection cold, then the four products of a layer as a chain.
  * Ends with the line "N passed, N failed, N skipped".
- *   gpu_check_gemv [short | bench] */
+ *   gpu_check_gemv [short | bench | sweep] */
 #include "cuda/w4/gemv.h"
 #include "w4_problem.cuh"
 
@@ -39,7 +39,7 @@ static void check(problem &p, const char *form, double bound, const brim_w4_gemv
     double e = p.error(&clean);
     bound *= 1 + 3 / sqrt(2.0 * (double)(p.n_row * p.n_y()));
     char text[120];
-    snprintf(text, sizeof text, " tile %d part %d split %d: rms %.3e bound %.1e%s", plan.n_tile,
+    snprintf(text, sizeof text, " pair %d part %d split %d: rms %.3e bound %.1e%s", plan.n_pair,
              plan.n_part, plan.split, e, bound, clean ? "" : " NOT CLEAN");
     expect(clean && e <= bound, p.name(form) + text);
 }
@@ -67,19 +67,23 @@ static void check_problem(problem &p, int n_sm)
     p.args.out_bias = nullptr;
 }
 
-/* Every plan the kernel can be given. */
+/* Plans of every form. */
+static brim_w4_gemv_plan pinned(int64_t in, int64_t out, int n_pair, int n_part, int split)
+{
+    brim_w4_gemv_plan plan = {n_pair, n_part, split, (in + 127) / 128, 0};
+    plan.n_cta = (out + n_pair * 32 - 1) / (n_pair * 32) * split;
+    return plan;
+}
+
 static void check_plans(problem &p)
 {
     p.args.epilogue = BRIM_W4_STORE_F32;
-    for (int tile = 1; tile <= 16; tile *= 2)
-        for (int part = 1; tile * part <= 16; part *= 2)
+    for (int n_pair : {1, 2, 3, 5, 7, 12})
+        for (int n_part : {1, 2, 3, 5, 12})
             for (int split = 1; split <= 8; split *= 2) {
-                brim_w4_gemv_plan plan = {};
-                plan.n_tile = tile, plan.n_part = part, plan.split = split;
-                plan.n_unit = (p.n_in + 127) / 128;
-                if (split > plan.n_unit) continue;
-                plan.n_cta = (p.n_out + tile * 16 - 1) / (tile * 16) * split;
-                check(p, "gemv plan", F32_BOUND, plan, 0);
+                if (n_pair * n_part > BRIM_W4_GEMV_WARPS || n_part * split > (p.n_in + 127) / 128)
+                    continue;
+                check(p, "gemv plan", F32_BOUND, pinned(p.n_in, p.n_out, n_pair, n_part, split), 0);
             }
     p.args.epilogue = BRIM_W4_STORE_BF16;
 }
@@ -239,26 +243,38 @@ struct matrix {
         : codes(brim_cuda_w4_packed_codes_bytes(out, in)),
           params(brim_cuda_w4_packed_params_bytes(out, in, 128, BRIM_DTYPE_BF16))
     {
-        static std::vector<uint8_t> hc(64 << 20), hp;
-        if (hp.empty()) {
+        static std::vector<uint8_t> hc(16 << 20), hp(2 << 20);
+        static bool ready;
+        if (!ready) {
             brim_rng rng;
             brim_rng_seed(&rng, 1);
             for (size_t i = 0; i < hc.size(); i += 4) {
                 uint32_t v = brim_rng_u32(&rng);
                 memcpy(&hc[i], &v, 4);
             }
-            hp.resize(8 << 20);
             for (size_t i = 0; i < hp.size(); i += 2) {
                 uint16_t v = brim_bf16_from_f32((brim_rng_uniform(&rng) - 0.5f) * 0.02f);
                 memcpy(&hp[i], &v, 2);
             }
+            ready = true;
         }
-        CHECK(
-            cudaMemcpy(codes.ptr, hc.data(), std::min(hc.size(), codes.n), cudaMemcpyHostToDevice));
-        CHECK(cudaMemcpy(params.ptr, hp.data(), std::min(hp.size(), params.n),
-                         cudaMemcpyHostToDevice));
+        for (size_t i = 0; i < codes.n; i += hc.size())
+            CHECK(cudaMemcpy(codes.ptr + i, hc.data(), std::min(hc.size(), codes.n - i),
+                             cudaMemcpyHostToDevice));
+        for (size_t i = 0; i < params.n; i += hp.size())
+            CHECK(cudaMemcpy(params.ptr + i, hp.data(), std::min(hp.size(), params.n - i),
+                             cudaMemcpyHostToDevice));
         packed = {out,       in,        (out + 63) / 64, (in + 127) / 128, 128, BRIM_DTYPE_BF16,
                   codes.ptr, params.ptr};
+    }
+    /* Outputs out0 .. out0 + out - 1, multiples of 64. */
+    brim_cuda_w4_packed rows(int64_t out0, int64_t out) const
+    {
+        brim_cuda_w4_packed r = packed;
+        int64_t unit = out0 / 64 * packed.n_unit;
+        r.n_out = out, r.n_slab = out / 64;
+        r.codes = codes.ptr + unit * 4096, r.params = params.ptr + unit * 256;
+        return r;
     }
 };
 
@@ -283,29 +299,26 @@ static void must(brim_status status, const brim_error &err)
     exit(1);
 }
 
-static void gemv(const buffers &b, const matrix &m, const void *x, void *y, int64_t rows,
-                 brim_w4_epilogue epilogue, bool norm, const brim_w4_gemv_plan &plan, int pdl,
-                 cudaStream_t stream)
+static void gemv(const buffers &b, const brim_cuda_w4_packed &m, const void *x, void *y,
+                 int64_t rows, brim_w4_epilogue epilogue, bool norm, const brim_w4_gemv_plan &plan,
+                 int pdl, cudaStream_t stream)
 {
     brim_cuda_w4 a = {};
-    a.n_row = rows, a.n_in = m.packed.n_in, a.n_out = m.packed.n_out;
-    a.x = x, a.x_stride = m.packed.n_in, a.y = y;
-    a.y_stride = epilogue == BRIM_W4_SWIGLU ? m.packed.n_out / 2 : m.packed.n_out;
+    a.n_row = rows, a.n_in = m.n_in, a.n_out = m.n_out;
+    a.x = x, a.x_stride = m.n_in, a.y = y;
+    a.y_stride = epilogue == BRIM_W4_SWIGLU ? m.n_out / 2 : m.n_out;
     a.epilogue = epilogue;
     brim_cuda_w4_norm n = {b.stream_x.ptr, 2560, b.norm_weight.ptr, 1e-6f};
     brim_error err = {};
-    must(brim_cuda_w4_gemv(&a, &m.packed, norm ? &n : nullptr, &plan, pdl, stream, &err), err);
+    must(brim_cuda_w4_gemv(&a, &m, norm ? &n : nullptr, &plan, pdl, stream, &err), err);
 }
 
-/* The four products of n_layer layers, weights of `sets` layers in turn. */
+/* The four products of a layer, layer after layer, weights of SETS layers in turn. */
 static void bench_chain(buffers &b, int n_sm, cudaStream_t stream)
 {
     enum { SETS = 6, LAYERS = 36 };
-    std::vector<matrix *> qkv, o, gateup, down;
-    for (int i = 0; i < SETS; i++) {
-        qkv.push_back(new matrix(2560, 6144)), o.push_back(new matrix(4096, 2560));
-        gateup.push_back(new matrix(2560, 19456)), down.push_back(new matrix(9728, 2560));
-    }
+    matrix qkv(2560, 6144 * SETS), o(4096, 2560 * SETS), gateup(2560, 19456 * SETS),
+        down(9728, 2560 * SETS);
     brim_w4_gemv_plan pq = brim_w4_gemv_plan_make(2560, 6144, n_sm),
                       po = brim_w4_gemv_plan_make(4096, 2560, n_sm),
                       pg = brim_w4_gemv_plan_make(2560, 19456, n_sm),
@@ -315,25 +328,26 @@ static void bench_chain(buffers &b, int n_sm, cudaStream_t stream)
             double us = time_graph(stream, nullptr, 0, 10, [&] {
                 for (int l = 0; l < LAYERS; l++) {
                     int s = l % SETS;
-                    gemv(b, *qkv[s], nullptr, b.y.ptr, rows, BRIM_W4_STORE_BF16, true, pq, pdl,
-                         stream);
-                    gemv(b, *o[s], b.y.ptr, b.stream_x.ptr, rows, BRIM_W4_ADD_F32, false, po, pdl,
-                         stream);
-                    gemv(b, *gateup[s], nullptr, b.act.ptr, rows, BRIM_W4_SWIGLU, true, pg, pdl,
-                         stream);
-                    gemv(b, *down[s], b.act.ptr, b.stream_x.ptr, rows, BRIM_W4_ADD_F32, false, pd,
-                         pdl, stream);
+                    gemv(b, qkv.rows(s * 6144, 6144), nullptr, b.y.ptr, rows, BRIM_W4_STORE_BF16,
+                         true, pq, pdl, stream);
+                    gemv(b, o.rows(s * 2560, 2560), b.y.ptr, b.stream_x.ptr, rows, BRIM_W4_ADD_F32,
+                         false, po, pdl, stream);
+                    gemv(b, gateup.rows(s * 19456, 19456), nullptr, b.act.ptr, rows, BRIM_W4_SWIGLU,
+                         true, pg, pdl, stream);
+                    gemv(b, down.rows(s * 2560, 2560), b.act.ptr, b.stream_x.ptr, rows,
+                         BRIM_W4_ADD_F32, false, pd, pdl, stream);
                 }
             });
-            printf("chain,%lld,0,0,%s,0,%.2f\n", (long long)rows,
-                   pdl ? "layer pdl" : "layer serial", us / LAYERS);
+            printf("layer,%lld,0,0,0,0,0,,%s,%.2f\n", (long long)rows, pdl ? "pdl" : "serial",
+                   us / LAYERS);
         }
-    for (int i = 0; i < SETS; i++) delete qkv[i], delete o[i], delete gateup[i], delete down[i];
 }
 
-static void bench(int n_sm)
+/* cold: one launch of a graph after the caches were overwritten, the clock of the peers' table.
+ * node: one of many launches over rotating weights; pdl: the same with dependent launch. */
+static void bench(int n_sm, bool sweep)
 {
-    printf("projection,rows,in,out,form,split,us\n");
+    printf("projection,rows,in,out,pair,part,split,norm,cold,node,pdl\n");
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));
     device_array<uint8_t> flush(256u << 20);
@@ -346,7 +360,7 @@ static void bench(int n_sm)
     double clock_us = time_graph(stream, flush.ptr, flush.n, 30, [&] {
         must(BRIM_LAUNCH(tiny_kernel, one, stream, tp, &err), err);
     });
-    printf("clock,0,0,0,tiny,1,%.2f\n", clock_us);
+    printf("clock,0,0,0,0,0,0,0,%.2f,,\n", clock_us);
     static const struct {
         const char *name;
         int64_t in, out;
@@ -354,30 +368,44 @@ static void bench(int n_sm)
                   {"gate", 2560, 9728},    {"down", 9728, 2560},  {"qkv", 2560, 6144},
                   {"gateup", 2560, 19456}, {"head", 2560, 151936}};
     for (auto &s : shapes) {
-        matrix m(s.in, s.out);
+        /* 200 MB, four times the cache. */
+        int64_t sets = std::max<int64_t>(1, (400 << 20) / (s.in * s.out));
+        matrix m(s.in, s.out * sets);
         brim_w4_gemv_plan chosen = brim_w4_gemv_plan_make(s.in, s.out, n_sm);
         for (int64_t rows : {1, 2, 4, 8}) {
-            auto row = [&](const char *form, const brim_w4_gemv_plan &plan, bool norm) {
-                brim_w4_epilogue e = s.out > 100000 ? BRIM_W4_STORE_F32 : BRIM_W4_STORE_BF16;
-                void *y = s.out > 100000 ? (void *)b.logits.ptr : (void *)b.y.ptr;
-                double us = time_graph(stream, flush.ptr, flush.n, 15, [&] {
-                    gemv(b, m, b.x.ptr, y, rows, e, norm, plan, 0, stream);
+            auto row = [&](const brim_w4_gemv_plan &plan, bool norm) {
+                bool wide = s.out > 100000;
+                brim_w4_epilogue e = wide ? BRIM_W4_STORE_F32 : BRIM_W4_STORE_BF16;
+                void *y = wide ? (void *)b.logits.ptr : (void *)b.y.ptr;
+                double us[3];
+                us[0] = time_graph(stream, flush.ptr, flush.n, 15, [&] {
+                    gemv(b, m.rows(0, s.out), b.x.ptr, y, rows, e, norm, plan, 0, stream);
                 });
-                printf("%s,%lld,%lld,%lld,%s t%d p%d,%d,%.2f\n", s.name, (long long)rows,
-                       (long long)s.in, (long long)s.out, form, plan.n_tile, plan.n_part,
-                       plan.split, us);
+                for (int pdl = 0; pdl < 2; pdl++)
+                    us[1 + pdl] = time_graph(stream, nullptr, 0, 7,
+                                             [&] {
+                                                 for (int64_t i = 0; i < sets; i++)
+                                                     gemv(b, m.rows(i * s.out, s.out), b.x.ptr, y,
+                                                          rows, e, norm, plan, pdl, stream);
+                                             }) /
+                                  (double)sets;
+                printf("%s,%lld,%lld,%lld,%d,%d,%d,%d,%.2f,%.2f,%.2f\n", s.name, (long long)rows,
+                       (long long)s.in, (long long)s.out, plan.n_pair, plan.n_part, plan.split,
+                       norm, us[0], us[1], us[2]);
             };
-            row("gemv", chosen, false);
-            if (s.in == 2560) row("gemv norm", chosen, true);
-            if (rows != 1 && rows != 8) continue;
-            for (int tile = 1; tile <= 8; tile *= 2)
-                for (int split = 1; split <= 8; split *= 2) {
-                    brim_w4_gemv_plan plan = chosen;
-                    plan.n_tile = tile, plan.n_part = 16 / tile, plan.split = split;
-                    plan.n_cta = (s.out + tile * 16 - 1) / (tile * 16) * split;
-                    if (plan.n_cta < 60 || plan.n_cta > 330) continue;
-                    if (plan.n_unit / split < plan.n_part) plan.n_part /= 2;
-                    row("gemv pinned", plan, false);
+            row(chosen, false);
+            if (s.in == 2560) row(chosen, true);
+            if (!sweep || (rows != 1 && rows != 8)) continue;
+            for (int split = 1; split <= 8; split *= 2)
+                for (int n_pair : {1, 2, 3, 4, 5, 6, 12}) {
+                    int64_t units = chosen.n_unit / split;
+                    int n_part = (int)std::min<int64_t>(BRIM_W4_GEMV_WARPS / n_pair, units);
+                    int64_t most = (units + n_part - 1) / n_part;
+                    n_part = (int)((units + most - 1) / most);
+                    brim_w4_gemv_plan plan = pinned(s.in, s.out, n_pair, n_part, split);
+                    bool sane = s.out > 100000 ? split == 1 && n_pair > 2
+                                               : plan.n_cta >= 60 && plan.n_cta <= 310;
+                    if (sane) row(plan, false);
                 }
         }
     }
@@ -387,7 +415,8 @@ static void bench(int n_sm)
 int main(int argc, char **argv)
 {
     bool brief = argc > 1 && !strcmp(argv[1], "short"); /* for the sanitizers */
-    bool timed = argc > 1 && !strcmp(argv[1], "bench");
+    bool sweep = argc > 1 && !strcmp(argv[1], "sweep"); /* other plans as well */
+    bool timed = sweep || (argc > 1 && !strcmp(argv[1], "bench"));
     struct brim_cuda_device device;
     brim_error err = {};
     if (brim_cuda_device_get(0, &device, &err) != BRIM_OK) {
@@ -435,8 +464,7 @@ int main(int argc, char **argv)
         }
     problem wide(8, 49152, 64, 32, BRIM_DTYPE_F32, SPECIAL_NONE); /* x of 8 rows in two launches */
     check_problem(wide, n_sm);
-    brim_w4_gemv_plan one_cta = plan_of(wide, 1);
-    one_cta.n_part = 1, one_cta.n_tile = 4, one_cta.split = 1, one_cta.n_cta = 1;
+    brim_w4_gemv_plan one_cta = pinned(wide.n_in, wide.n_out, 2, 1, 1);
     wide.args.epilogue = BRIM_W4_STORE_F32;
     check(wide, "gemv rows in turn", F32_BOUND, one_cta, 1);
     for (brim_dtype dtype : dtypes) check_row_bits(2560, 1024, 128, dtype, n_sm);
@@ -448,7 +476,7 @@ int main(int argc, char **argv)
         check_norm(r, 5120, 2048, 64, BRIM_DTYPE_F32, n_sm);
     }
     check_range(n_sm);
-    if (timed && n_failed == 0) bench(n_sm);
+    if (timed && n_failed == 0) bench(n_sm, sweep);
     fprintf(timed ? stderr : stdout, "%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
     return n_failed != 0;
 }

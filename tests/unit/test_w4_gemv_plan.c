@@ -16,15 +16,15 @@ static void invariants(void **state)
         for (int64_t n_in = 32; n_in <= 20000; n_in = n_in * 3 / 2 + 32) {
             for (int64_t n_out = 1; n_out <= 200000; n_out = n_out * 2 + 5) {
                 struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(n_in, n_out, n_sm);
-                assert_true(p.n_tile >= 1 && (p.n_tile & (p.n_tile - 1)) == 0);
-                assert_in_range(p.n_part, 1, 16);
-                assert_in_range(p.n_tile * p.n_part, 1, 16);
+                assert_in_range(p.n_pair, 1, 12);
+                assert_in_range(p.n_part, 1, 12);
+                assert_in_range(p.n_pair * p.n_part, 1, BRIM_W4_GEMV_WARPS);
                 assert_true(p.split == 1 || p.split == 2 || p.split == 4 || p.split == 8);
-                assert_in_range(p.split, 1, p.n_unit);
+                assert_in_range(p.split * p.n_part, 1, p.n_unit);
                 assert_true(p.n_unit * 128 >= n_in && (p.n_unit - 1) * 128 < n_in);
                 assert_true(p.n_cta % p.split == 0);
-                int64_t covered = p.n_cta / p.split * p.n_tile * 16;
-                assert_true(covered >= n_out && covered - n_out < p.n_tile * 16);
+                int64_t covered = p.n_cta / p.split * p.n_pair * 32;
+                assert_true(covered >= n_out && covered - n_out < p.n_pair * 32);
                 int64_t n_all = (int64_t)p.split * p.n_part;
                 assert_int_equal(brim_w4_gemv_part(&p, 0), 0);
                 assert_int_equal(brim_w4_gemv_part(&p, n_all), p.n_unit);
@@ -42,16 +42,16 @@ static void choices_of_qwen3_4b(void **state)
     (void)state;
     static const struct {
         int64_t n_in, n_out;
-        int n_tile, n_part, split;
+        int n_pair, n_part, split;
         int64_t n_cta;
     } rows[] = {
-        {2560, 4096, 4, 4, 2, 128},  {2560, 1024, 4, 2, 8, 128},    {4096, 2560, 4, 4, 4, 160},
-        {2560, 9728, 4, 4, 1, 152},  {9728, 2560, 4, 4, 4, 160},    {2560, 6144, 4, 4, 2, 192},
-        {2560, 19456, 8, 2, 1, 152}, {2560, 151936, 16, 1, 1, 594},
+        {2560, 4096, 1, 10, 1, 128}, {2560, 1024, 1, 5, 4, 128},    {4096, 2560, 5, 2, 8, 128},
+        {2560, 9728, 3, 4, 1, 102},  {9728, 2560, 5, 2, 8, 128},    {2560, 6144, 2, 5, 1, 96},
+        {2560, 19456, 5, 2, 1, 122}, {2560, 151936, 12, 1, 1, 396},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(rows[i].n_in, rows[i].n_out, 132);
-        assert_int_equal(p.n_tile, rows[i].n_tile);
+        assert_int_equal(p.n_pair, rows[i].n_pair);
         assert_int_equal(p.n_part, rows[i].n_part);
         assert_int_equal(p.split, rows[i].split);
         assert_int_equal(p.n_cta, rows[i].n_cta);

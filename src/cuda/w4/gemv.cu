@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * See gemv.h; weight order in pack.h, schedule in plan/w4_gemv.h.
  *
- * Warp w of a CTA has tile w % n_tile (16 outputs) and part w / n_tile of the reduction. Each warp
- * keeps its own ring of `depth` units in shared memory, filled by its own cp.async: 1 KB of codes
- * and the parameters of 16 outputs a unit, no barrier between warps. All of that starts before the
- * dependency wait. Then the CTA stages its part of x (bf16, scaled) and sum(x) of every group, and
- * from there the warps run alone: out += scale sum(q x) + bias sum(x), f32. Join: parts of a CTA in
- * order, then CTAs in order, sent to rank 0 of the cluster, which stores.
+ * Warp w of a CTA has pair w % n_pair (32 outputs, two 16-row fragments) and part w / n_pair of the
+ * reduction. Each warp keeps its own ring of `depth` units in shared memory, filled by its own
+ * cp.async, no barrier between warps; that starts before the dependency wait. Then the CTA stages
+ * its part of x and the sums of its groups, and from there the warps run alone:
+ * out += scale sum(q x) + bias sum(x), f32. Join: parts of a CTA in order, then CTAs in order, sent
+ * to rank 0 of the cluster, which stores.
  *
  * Codes without conversion: a 16-bit half below 0x0100, read as bf16, is that integer times 2^-133
  * (subnormals and the first binade share one spacing), so a mask is a conversion. Bytes hold the
  * codes of outputs g (low nibble) and g + 8 (high): fragment rows are q_g and 16 q_(g+8) + q_g, and
- * a difference of sums gives q_(g+8). x is scaled by 2^100, exactly, to stay in f32's range. */
+ * a difference of sums gives q_(g+8). x is scaled by 2^100, exactly, to stay in f32's range; all
+ * sums are 2^-33 of the true ones until the end. */
 #include "cuda/launch.h"
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/mma.cuh"
@@ -23,15 +24,21 @@ namespace
 
 enum {
     MAX_ROW = BRIM_W4_GEMV_ROWS,
-    MAX_WARP = 16,
-    CODE_BYTES = 1024, /* of 16 outputs and one unit */
-    SUM_STRIDE = 20,   /* floats between rows of a warp's 16 sums: stores fall in distinct banks */
+    MAX_WARP = BRIM_W4_GEMV_WARPS,
+    MAX_PART = BRIM_W4_GEMV_WARPS * 8, /* of a cluster */
+    MAX_DEPTH = 4,
+    PAIR_OUT = 32,
+    CODE_BYTES = 2048, /* of a pair and one unit */
+    SUM_STRIDE = 36,   /* floats between rows of a warp's 32 sums: stores fall in distinct banks */
     X_SCALE_LOG2 = 100,
-    X_BATCH = 4, /* rows of x loaded before the first is used */
     /* Two CTAs share a multiprocessor, so that the next kernel's weights travel early. */
-    SMEM_SHARED = 113 * 1024 - 1024,
-    SMEM_MOST = 227 * 1024
+    SMEM_SHARED = 114 * 1024 - 1024 - 512,
+    SMEM_MOST = 227 * 1024 - 512
 };
+
+/* 2^(133 - X_SCALE_LOG2), what the sums lack, and its inverse. */
+#define SUM_SCALE 8589934592.0f
+#define SUM_UNSCALE 1.1641532182693481e-10f
 
 struct gemv_params {
     const uint16_t *x;
@@ -40,24 +47,24 @@ struct gemv_params {
     int64_t norm_x_stride;
     const float *norm_weight;
     float norm_eps;
+    int depth;
     void *y;
     int64_t y_stride;
     const float *out_bias;
     const uint8_t *codes, *params;
-    int64_t n_out;
-    int n_in, n_tile_all;
-    int n_row, n_unit, n_part, split, depth;
-    int tile_log2, part_log2, split_log2; /* of n_tile, n_part, split */
+    int n_in, n_out, n_unit, n_row;
+    int n_pair, n_part, split_log2, n_pair_all;
+    uint32_t pair_recip; /* i / n_pair = i * pair_recip >> 16 for i < 128 */
     enum brim_w4_epilogue epilogue;
     bool pdl;
-    int n_unit_cta; /* the most units of one CTA */
     /* Offsets in shared memory, bytes; the ring is at 0. */
-    uint32_t at_x, at_group, at_join;
+    uint32_t at_x, at_group, at_join, row_bytes;
+    uint16_t unit_at[MAX_PART + 1]; /* first unit of each part of the cluster */
 };
 
-/* Sum of a group of one row of x, and what undoes the scales of x and of the codes. */
+/* Sum of a group of one row of x, times SUM_UNSCALE, and what a smaller scale of x asks for. */
 struct group_x {
-    float sum, inv;
+    float sum, factor;
 };
 
 template <enum brim_dtype dtype> struct quad; /* {scale g, scale g + 8, bias g, bias g + 8} */
@@ -96,43 +103,47 @@ BRIM_DEVICE void unpack(uint32_t word, uint32_t (&frag)[4])
 /* Until at most depth - 1 of the youngest groups are in flight. */
 BRIM_DEVICE void wait_oldest(int depth)
 {
-    if (depth >= 5)
-        cp_async_wait<4>();
-    else if (depth >= 3)
+    if (depth == 4)
+        cp_async_wait<3>();
+    else if (depth == 3)
         cp_async_wait<2>();
-    else
+    else if (depth == 2)
         cp_async_wait<1>();
+    else
+        cp_async_wait<0>();
 }
 
-/* What one warp reads, unit after unit, and the form in which it lies in a slot of the ring: 512
- * bytes of codes of each half unit, then the parameters of each group. */
+/* What one warp reads, unit after unit, and the form in which it lies in a slot of the ring: codes
+ * [half][fragment 2][lane] of 16 bytes, then parameters [group][fragment 2][g 8] of quads. */
 template <enum brim_dtype dtype, int groups> struct weight_stream {
     enum {
-        GROUP_BYTES = 8 * quad<dtype>::BYTES, /* of 16 outputs */
-        PIECES = GROUP_BYTES / 16,
-        SLOT_BYTES = CODE_BYTES + groups * GROUP_BYTES
+        PAIR_BYTES = 16 * quad<dtype>::BYTES, /* parameters of a group of a pair */
+        PIECES = PAIR_BYTES / 16,
+        SLOT_BYTES = CODE_BYTES + groups * PAIR_BYTES
     };
     const uint8_t *codes, *params; /* this lane's */
-    bool has_params;
 
-    __device__ weight_stream(const gemv_params &p, int tile, int unit, int lane)
+    __device__ weight_stream(const gemv_params &p, int pair, int unit, int lane)
     {
-        int64_t at = (int64_t)(tile / 4) * p.n_unit + unit;
-        int pack_warp = tile % 4, group = lane / PIECES, piece = lane % PIECES;
-        codes = p.codes + at * BRIM_W4_UNIT_BYTES + pack_warp * 512 + lane * 16;
-        params = p.params + at * (groups * 4 * GROUP_BYTES) +
-                 (group * 4 + pack_warp) * GROUP_BYTES + piece * 16;
-        has_params = lane < groups * PIECES;
+        int64_t at = (int64_t)(pair / 2) * p.n_unit + unit;
+        codes = p.codes + at * BRIM_W4_UNIT_BYTES + pair % 2 * 1024 + lane * 16;
+        params = p.params + at * (groups * 2 * PAIR_BYTES) +
+                 (lane / PIECES * 2 + pair % 2) * PAIR_BYTES + lane % PIECES * 16;
     }
 
     /* The next unit into a slot; `dst` is this lane's first byte of it. */
-    __device__ void next(uint32_t dst)
+    __device__ void next(uint32_t dst, int lane)
     {
         cp_async_16(dst, codes, true);
-        cp_async_16(dst + 512, codes + BRIM_W4_UNIT_BYTES / 2, true);
-        if (has_params) cp_async_16(dst + CODE_BYTES, params, true);
+        cp_async_16(dst + 512, codes + 512, true);
+        cp_async_16(dst + 1024, codes + 2048, true);
+        cp_async_16(dst + 1536, codes + 2560, true);
+#pragma unroll
+        for (int i = 0; i < groups * PIECES; i += 32)
+            if (i + lane < groups * PIECES)
+                cp_async_16(dst + CODE_BYTES + i * 16, params + i / PIECES * 2 * PAIR_BYTES, true);
         codes += BRIM_W4_UNIT_BYTES;
-        params += groups * 4 * GROUP_BYTES;
+        params += groups * 2 * PAIR_BYTES;
     }
 };
 
@@ -147,9 +158,10 @@ BRIM_DEVICE uint4 normed(const float *x, const float4 (&weight)[2], float inv)
 }
 
 /* Eight elements v of a row of x, times the scale of their unit, to *to; *group gets what the group
- * needs. 16 lanes hold a unit; all lanes of the warp come here. */
+ * needs. 16 lanes hold a unit; all lanes of the warp come here. Returns whether the unit has a
+ * smaller scale than usual. */
 template <int groups>
-BRIM_DEVICE void stage_x(uint4 v, bool inside, int chunk, uint4 *to, group_x *group)
+BRIM_DEVICE bool stage_x(uint4 v, bool inside, int chunk, uint8_t *to, group_x *group)
 {
     const uint32_t words[4] = {v.x, v.y, v.z, v.w};
     uint32_t most = 0;
@@ -157,21 +169,22 @@ BRIM_DEVICE void stage_x(uint4 v, bool inside, int chunk, uint4 *to, group_x *gr
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         most = __vmaxu2(most, words[i] & 0x7FFF7FFFu);
-        sum += bf16_lo(words[i]);
-        sum += bf16_hi(words[i]);
+        sum += bf16_lo(words[i]) + bf16_hi(words[i]);
     }
     constexpr int lanes = 16 / groups; /* of a group */
 #pragma unroll
     for (int step = 1; step < lanes; step *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
-    /* 2^27 and above would leave bf16's range; then the unit gets a smaller scale. */
+    /* 2^28 and above would leave bf16's range; then the unit gets the scale that reaches its top.
+     */
     constexpr uint32_t most_exponent = 254 - X_SCALE_LOG2;
     uint32_t exponent = max(most >> 16, most & 0xFFFFu) >> 7;
     int scale_log2 = X_SCALE_LOG2;
-    if (__any_sync(0xFFFFFFFFu, exponent > most_exponent)) {
+    bool small = __any_sync(0xFFFFFFFFu, exponent > most_exponent);
+    if (small) {
 #pragma unroll 1
         for (int step = 1; step < 16; step *= 2)
             exponent = max(exponent, __shfl_xor_sync(0xFFFFFFFFu, exponent, step));
-        if (exponent > most_exponent) scale_log2 = max(254 - (int)exponent, 6);
+        if (exponent > most_exponent) scale_log2 = max(254 - (int)exponent, 0);
     }
     __nv_bfloat162 scale;
     *(uint32_t *)&scale = (uint32_t)(127 + scale_log2) * 0x00800080u;
@@ -181,192 +194,238 @@ BRIM_DEVICE void stage_x(uint4 v, bool inside, int chunk, uint4 *to, group_x *gr
         __nv_bfloat162 product = __hmul2(*(const __nv_bfloat162 *)&words[i], scale);
         scaled[i] = *(uint32_t *)&product;
     }
-    if (!inside) return;
-    *to = make_uint4(scaled[0], scaled[1], scaled[2], scaled[3]);
-    if (chunk % lanes == 0) {
-        group->sum = sum;
-        group->inv = __uint_as_float((uint32_t)(127 + 133 - scale_log2) << 23);
+    if (inside) {
+        *(uint4 *)to = make_uint4(scaled[0], scaled[1], scaled[2], scaled[3]);
+        if (chunk % lanes == 0) {
+            group->sum = sum * SUM_UNSCALE;
+            group->factor = __uint_as_float((uint32_t)(127 + X_SCALE_LOG2 - scale_log2) << 23);
+        }
     }
+    return small;
 }
 
-/* 1 / sqrt(mean(x^2) + eps) of every row into s_inv; the order of the sum depends on n_in and the
- * block. Barriers inside. */
-BRIM_DEVICE void norm_rows(const gemv_params &p, float (*s_part)[MAX_WARP], float *s_inv)
+BRIM_DEVICE float sum_squares(float4 v, float sum)
 {
-    const int t = threadIdx.x, lane = t % 32, n_warp = blockDim.x / 32;
-    const int n_chunk = p.n_in / 4;
-    for (int row0 = 0; row0 < p.n_row; row0 += X_BATCH) {
-        float sum[X_BATCH] = {};
-        for (int i = t; i < n_chunk; i += blockDim.x) {
-            float4 v[X_BATCH];
-#pragma unroll
-            for (int r = 0; r < X_BATCH; r++)
-                if (row0 + r < p.n_row)
-                    v[r] = *((const float4 *)(p.norm_x + (row0 + r) * p.norm_x_stride) + i);
-#pragma unroll
-            for (int r = 0; r < X_BATCH; r++)
-                if (row0 + r < p.n_row)
-                    sum[r] += v[r].x * v[r].x + v[r].y * v[r].y + v[r].z * v[r].z + v[r].w * v[r].w;
-        }
-#pragma unroll
-        for (int r = 0; r < X_BATCH; r++) {
-            if (row0 + r >= p.n_row) break;
-#pragma unroll
-            for (int step = 16; step > 0; step /= 2)
-                sum[r] += __shfl_xor_sync(0xFFFFFFFFu, sum[r], step);
-            if (lane == 0) s_part[row0 + r][t / 32] = sum[r];
-        }
-    }
-    __syncthreads();
-    for (int row = t / 32; row < p.n_row; row += n_warp) {
-        float sum = lane < n_warp ? s_part[row][lane] : 0;
-#pragma unroll
-        for (int step = MAX_WARP / 2; step > 0; step /= 2)
-            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
-        if (lane == 0) s_inv[row] = 1.0f / sqrtf(sum / (float)p.n_in + p.norm_eps);
-    }
-    __syncthreads();
+    return __fmaf_rn(v.x, v.x, __fmaf_rn(v.y, v.y, __fmaf_rn(v.z, v.z, __fmaf_rn(v.w, v.w, sum))));
 }
 
-template <enum brim_dtype dtype, int groups>
+/* Sums of squares of the warps, of one row; the order depends on the number of warps alone. */
+BRIM_DEVICE float row_scale(const gemv_params &p, const float (&part)[MAX_WARP], int n_warp)
+{
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < MAX_WARP; w++) sum += w < n_warp ? part[w] : 0;
+    return rsqrtf(sum / (float)p.n_in + p.norm_eps);
+}
+
+/* 1 / sqrt(mean(x^2) + eps): of row 0, and of all rows into s_inv where there may be more. Barriers
+ * inside. */
+template <int n_row_max>
+BRIM_DEVICE float norm_rows(const gemv_params &p, float (*s_part)[MAX_WARP], float *s_inv)
+{
+    const int t = threadIdx.x, lane = t % 32, n_warp = blockDim.x / 32, n = p.n_in / 4;
+    constexpr int batch = n_row_max == 1 ? 1 : 4, reach = n_row_max == 1 ? 3 : 1;
+#pragma unroll 1
+    for (int row0 = 0; row0 < p.n_row; row0 += batch) {
+        float sum[batch] = {};
+#pragma unroll 1
+        for (int first = t; first < n; first += blockDim.x * reach) {
+            float4 v[batch * reach];
+#pragma unroll
+            for (int k = 0; k < batch * reach; k++) {
+                int r = row0 + k / reach, i = first + k % reach * blockDim.x;
+                v[k] = make_float4(0, 0, 0, 0);
+                if (r < p.n_row && i < n)
+                    v[k] = ((const float4 *)(p.norm_x + r * p.norm_x_stride))[i];
+            }
+#pragma unroll
+            for (int k = 0; k < batch * reach; k++)
+                sum[k / reach] = sum_squares(v[k], sum[k / reach]);
+        }
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2)
+#pragma unroll
+            for (int r = 0; r < batch; r++) sum[r] += __shfl_xor_sync(0xFFFFFFFFu, sum[r], step);
+        if (lane == 0)
+#pragma unroll
+            for (int r = 0; r < batch; r++)
+                if (row0 + r < p.n_row) s_part[row0 + r][t / 32] = sum[r];
+    }
+    __syncthreads();
+    if (n_row_max > 1) {
+        for (int row = t / 32; row < p.n_row; row += n_warp) {
+            float inv = row_scale(p, s_part[row], n_warp);
+            if (lane == 0) s_inv[row] = inv;
+        }
+        __syncthreads();
+    }
+    return row_scale(p, s_part[0], n_warp);
+}
+
+/* x of this CTA's units (or the normed residual stream) into shared memory, and what the groups
+ * need; ends with a barrier. `weight`: of the norm, for the chunks a thread meets first. Returns
+ * whether any unit has a smaller scale than usual. */
+template <int groups, int n_row_max>
+BRIM_DEVICE bool stage_rows(const gemv_params &p, uint8_t *smem, int in0, int n_chunk,
+                            float4 (&weight)[n_row_max == 1 ? 2 : 1][2], float inv,
+                            const float *s_inv)
+{
+    /* Loads in flight: two chunks of one row, or one chunk of four rows. */
+    constexpr int batch = n_row_max == 1 ? 2 : 4, chunks = n_row_max == 1 ? 2 : 1;
+    const int lane = threadIdx.x % 32;
+    bool small = false;
+#pragma unroll 1
+    for (int first = threadIdx.x - lane; first < n_chunk; first += blockDim.x * chunks) {
+        if (p.norm_x && first >= (int)blockDim.x)
+#pragma unroll
+            for (int k = 0; k < chunks; k++) {
+                int in = in0 + (first + lane + k * (int)blockDim.x) * 8;
+                if (in >= p.n_in) continue;
+                weight[k][0] = __ldg((const float4 *)(p.norm_weight + in));
+                weight[k][1] = __ldg((const float4 *)(p.norm_weight + in + 4));
+            }
+#pragma unroll 1
+        for (int row0 = 0; row0 < p.n_row; row0 += batch) {
+            uint4 v[batch];
+#pragma unroll
+            for (int k = 0; k < batch; k++) {
+                int row = n_row_max == 1 ? 0 : row0 + k;
+                int chunk = first + lane + (n_row_max == 1 ? k * (int)blockDim.x : 0);
+                int in = in0 + chunk * 8;
+                v[k] = make_uint4(0, 0, 0, 0);
+                if (chunk < n_chunk && in < p.n_in && row < p.n_row)
+                    v[k] = p.norm_x ? normed(p.norm_x + row * p.norm_x_stride + in,
+                                             weight[n_row_max == 1 ? k : 0],
+                                             n_row_max == 1 ? inv : s_inv[row])
+                                    : *(const uint4 *)(p.x + row * p.x_stride + in);
+            }
+#pragma unroll
+            for (int k = 0; k < batch; k++) {
+                int row = n_row_max == 1 ? 0 : row0 + k;
+                int chunk = first + lane + (n_row_max == 1 ? k * (int)blockDim.x : 0);
+                small |= stage_x<groups>(v[k], chunk < n_chunk && row < p.n_row, chunk,
+                                         smem + p.at_x + row * p.row_bytes + chunk * 16,
+                                         (group_x *)(smem + p.at_group) +
+                                             chunk * groups / 16 * MAX_ROW + row);
+            }
+        }
+    }
+    return __syncthreads_or(small);
+}
+
+template <enum brim_dtype dtype, int groups, int n_row_max>
 __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constant__ gemv_params p)
 {
     using stream = weight_stream<dtype, groups>;
     extern __shared__ __align__(128) uint8_t smem[];
-    __shared__ float s_part[MAX_ROW][MAX_WARP], s_inv[MAX_ROW];
-    __shared__ __align__(8) uint64_t s_x_full, s_joined;
-    const int t = threadIdx.x, warp = t / 32, lane = t % 32;
+    __shared__ __align__(16) float s_part[MAX_ROW][MAX_WARP];
+    __shared__ float s_inv[MAX_ROW];
+    __shared__ __align__(8) uint64_t s_joined;
+    const int t = threadIdx.x, warp = t / 32, lane = t % 32, n_warp = blockDim.x / 32;
     const int rank = blockIdx.x & ((1 << p.split_log2) - 1);
-    const int tile0 = (int)(blockIdx.x >> p.split_log2) << p.tile_log2;
+    const int pair0 = (int)(blockIdx.x >> p.split_log2) * p.n_pair;
 
-    /* Weights of this warp: units [begin, end) of its tile. */
-    int tile = min(tile0 + (warp & ((1 << p.tile_log2) - 1)), p.n_tile_all - 1);
-    const int part0 = rank << p.part_log2, part = part0 + (warp >> p.tile_log2);
-    const int part_all_log2 = p.split_log2 + p.part_log2;
-    const int begin = p.n_unit * part >> part_all_log2;
-    const int end = p.n_unit * (part + 1) >> part_all_log2;
+    /* Weights of this warp: units [begin, end) of its pair. */
+    const int part = (int)(warp * p.pair_recip >> 16), part0 = rank * p.n_part;
+    int pair = min(pair0 + warp - part * p.n_pair, p.n_pair_all - 1); /* past the end: not stored */
+    const int begin = p.unit_at[part0 + part], end = p.unit_at[part0 + part + 1];
     uint8_t *ring = smem + warp * p.depth * stream::SLOT_BYTES;
-    stream weights(p, tile, begin, lane);
-    if (t == 0) {
-        mbarrier_init(smem_u32(&s_x_full), 1);
-        mbarrier_init(smem_u32(&s_joined), max(p.split - 1, 1) * (blockDim.x / 32));
-        fence_mbarrier_init();
-    }
-    if (p.split > 1)
+    stream weights(p, pair, begin, lane);
+    if (p.split_log2 > 0) {
+        if (t == 0) {
+            mbarrier_init(smem_u32(&s_joined), ((1 << p.split_log2) - 1) * n_warp);
+            fence_mbarrier_init();
+        }
         cluster_arrive_relaxed(); /* waited for before the first store to another CTA */
+    }
 #pragma unroll 1
     for (int d = 0; d < p.depth; d++) {
-        if (begin + d < end) weights.next(smem_u32(ring) + d * stream::SLOT_BYTES + lane * 16);
+        if (begin + d < end)
+            weights.next(smem_u32(ring) + d * stream::SLOT_BYTES + lane * 16, lane);
         cp_async_commit();
     }
+    if (p.pdl) griddepcontrol_launch_dependents(); /* the successor may load its weights as well */
 
     /* Chunks of eight inputs of this CTA; the norm's weights of a thread's first. */
-    const int cta_begin = p.n_unit * part0 >> part_all_log2;
-    const int cta_end = p.n_unit * (part0 + p.n_part) >> part_all_log2;
+    const int cta_begin = p.unit_at[part0], cta_end = p.unit_at[part0 + p.n_part];
     const int n_chunk = (cta_end - cta_begin) * 16, in0 = cta_begin * BRIM_W4_UNIT;
-    float4 weight[2] = {};
-    if (p.norm_x && t < n_chunk && in0 + t * 8 < p.n_in) {
-        weight[0] = __ldg((const float4 *)(p.norm_weight + in0 + t * 8));
-        weight[1] = __ldg((const float4 *)(p.norm_weight + in0 + t * 8 + 4));
-    }
-    if (p.pdl) {
-        griddepcontrol_launch_dependents(); /* the successor may load its weights as well */
-        griddepcontrol_wait(); /* weights do not depend on the predecessor; x and y do */
-    }
-
-    const uint32_t row_bytes = (uint32_t)p.n_unit_cta * 256 + 16;
-    if (!p.norm_x && t == 0) {
-        uint32_t n_bytes = (uint32_t)(min(p.n_in - in0, n_chunk * 8) * 2);
-        mbarrier_arrive_expect_tx(smem_u32(&s_x_full), n_bytes * p.n_row);
-#pragma unroll 1
-        for (int row = 0; row < p.n_row; row++)
-            bulk_load(smem_u32(smem + p.at_x) + row * row_bytes, p.x + row * p.x_stride + in0,
-                      n_bytes, smem_u32(&s_x_full));
-    }
-    /* The residual of this thread's first output travels while the product is made. */
-    const int tile_out_log2 = p.tile_log2 + 4, out_mask = (1 << tile_out_log2) - 1;
-    const int64_t out0 = (int64_t)tile0 * 16;
-    float residual = 0;
-    if (p.epilogue == BRIM_W4_ADD_F32 && rank == 0) {
-        int row = t >> tile_out_log2;
-        int64_t out = out0 + (t & out_mask);
-        if (row < p.n_row && out < p.n_out) residual = ((const float *)p.y)[row * p.y_stride + out];
-    }
+    float4 norm_weight[n_row_max == 1 ? 2 : 1][2] = {};
     if (p.norm_x) {
-        norm_rows(p, s_part, s_inv);
-    } else {
-        __syncthreads(); /* the barrier is ready */
-        mbarrier_wait(smem_u32(&s_x_full), 0);
-    }
-#pragma unroll 1
-    for (int first = warp * 32; first < n_chunk; first += blockDim.x) {
-        const int chunk = first + lane, in = in0 + chunk * 8;
-        const bool inside = chunk < n_chunk, have = inside && in < p.n_in;
-        if (p.norm_x && have && first >= (int)blockDim.x) {
-            weight[0] = __ldg((const float4 *)(p.norm_weight + in));
-            weight[1] = __ldg((const float4 *)(p.norm_weight + in + 4));
-        }
-        uint4 *to = (uint4 *)(smem + p.at_x + chunk * 16);
-        group_x *group = (group_x *)(smem + p.at_group) + chunk * groups / 16 * MAX_ROW;
-#pragma unroll 1
-        for (int row = 0; row < p.n_row; row++) {
-            uint4 v = make_uint4(0, 0, 0, 0);
-            if (have)
-                v = p.norm_x ? normed(p.norm_x + row * p.norm_x_stride + in, weight, s_inv[row])
-                             : *to;
-            stage_x<groups>(v, inside, chunk, to, group + row);
-            to = (uint4 *)((uint8_t *)to + row_bytes);
+#pragma unroll
+        for (int k = 0; k < (n_row_max == 1 ? 2 : 1); k++) {
+            int chunk = t + k * (int)blockDim.x, in = in0 + chunk * 8;
+            if (chunk >= n_chunk || in >= p.n_in) continue;
+            norm_weight[k][0] = __ldg((const float4 *)(p.norm_weight + in));
+            norm_weight[k][1] = __ldg((const float4 *)(p.norm_weight + in + 4));
         }
     }
-    __syncthreads();
+    /* Weights do not depend on the predecessor; x and y do. */
+    if (p.pdl) griddepcontrol_wait();
+
+    /* The residual of this warp's first outputs travels while the product is made: item i of a CTA
+     * is row i / n_pair of its pair i % n_pair. */
+    float residual = 0;
+    if (p.epilogue == BRIM_W4_ADD_F32 && rank == 0 && warp < p.n_row * p.n_pair) {
+        int row = (int)(warp * p.pair_recip >> 16);
+        int out = (pair0 + warp - row * p.n_pair) * PAIR_OUT + lane;
+        if (out < p.n_out) residual = ((const float *)p.y)[row * p.y_stride + out];
+    }
+    float inv = 0;
+    if (p.norm_x) inv = norm_rows<n_row_max>(p, s_part, s_inv);
+    const bool small =
+        stage_rows<groups, n_row_max>(p, smem, in0, n_chunk, norm_weight, inv, s_inv);
 
     const int g = lane / 4, c = lane % 4;
     /* Row of x whose address this lane gives to ldmatrix; columns beyond n_row repeat the last. */
-    const int x_row = min(lane % 8, p.n_row - 1);
+    const int x_row = n_row_max == 1 ? 0 : min(lane % 8, p.n_row - 1);
     uint32_t x_at =
-        smem_u32(smem + p.at_x) + x_row * row_bytes + (begin - cta_begin) * 256 + lane / 8 * 16;
+        smem_u32(smem + p.at_x) + x_row * p.row_bytes + (begin - cta_begin) * 256 + lane / 8 * 16;
     const float4 *group_at = (const float4 *)((const group_x *)(smem + p.at_group) +
                                               (begin - cta_begin) * groups * MAX_ROW + 2 * c);
-    float out[4] = {};
+    float out[2][4] = {};
     const uint8_t *at = ring;
     int slot = 0;
+#pragma unroll 1
     for (int unit = begin; unit < end; unit++) {
         wait_oldest(p.depth);
         __syncwarp(); /* parameters come by other lanes' copies */
-        const uint4 codes[2] = {*(const uint4 *)(at + lane * 16),
-                                *(const uint4 *)(at + CODE_BYTES / 2 + lane * 16)};
-        float4 param[groups];
+        float d[2][groups][4] = {};
 #pragma unroll
-        for (int i = 0; i < groups; i++)
-            param[i] = quad<dtype>::load(at + CODE_BYTES + (i * 8 + g) * quad<dtype>::BYTES);
-        float d[4][4] = {};
+        for (int half = 0; half < 2; half++) {
+            const uint4 words[2] = {*(const uint4 *)(at + half * 1024 + lane * 16),
+                                    *(const uint4 *)(at + half * 1024 + 512 + lane * 16)};
 #pragma unroll
-        for (int q = 0; q < 4; q++) { /* two k-steps */
-            const uint4 &v = codes[q / 2];
-            uint32_t x[4], frag[4];
-            ldmatrix_x4(x, x_at + q * 64);
-            float(&acc)[4] = d[groups == 4 ? q : q / 2];
-            unpack(q % 2 ? v.z : v.x, frag);
-            mma_bf16_16816(acc, frag, x[0], x[1]);
-            unpack(q % 2 ? v.w : v.y, frag);
-            mma_bf16_16816(acc, frag, x[2], x[3]);
+            for (int q = 0; q < 2; q++) { /* two k-steps */
+                uint32_t x[4], frag[4];
+                ldmatrix_x4(x, x_at + (half * 2 + q) * 64);
+#pragma unroll
+                for (int f = 0; f < 2; f++) {
+                    float(&acc)[4] = d[f][(half * 2 + q) * groups / 4];
+                    unpack(q ? words[f].z : words[f].x, frag);
+                    mma_bf16_16816(acc, frag, x[0], x[1]);
+                    unpack(q ? words[f].w : words[f].y, frag);
+                    mma_bf16_16816(acc, frag, x[2], x[3]);
+                }
+            }
         }
-        if (groups == 1)
-#pragma unroll
-            for (int i = 0; i < 4; i++) d[0][i] += d[1][i];
 #pragma unroll
         for (int i = 0; i < groups; i++) {
             const float4 gx = group_at[i * (MAX_ROW / 2)]; /* columns 2c, 2c + 1 */
-            const float scale_hi = param[i].y * 0.0625f;
-            out[0] = __fmaf_rn(param[i].x, d[i][0] * gx.y, __fmaf_rn(param[i].z, gx.x, out[0]));
-            out[1] = __fmaf_rn(param[i].x, d[i][1] * gx.w, __fmaf_rn(param[i].z, gx.z, out[1]));
-            out[2] = __fmaf_rn(scale_hi, (d[i][2] - d[i][0]) * gx.y,
-                               __fmaf_rn(param[i].w, gx.x, out[2]));
-            out[3] = __fmaf_rn(scale_hi, (d[i][3] - d[i][1]) * gx.w,
-                               __fmaf_rn(param[i].w, gx.z, out[3]));
+#pragma unroll
+            for (int f = 0; f < 2; f++) {
+                const float4 w =
+                    quad<dtype>::load(at + CODE_BYTES + ((i * 2 + f) * 8 + g) * quad<dtype>::BYTES);
+                float lo0 = d[f][i][0], lo1 = d[f][i][1];
+                float hi0 = d[f][i][2] - lo0, hi1 = d[f][i][3] - lo1, scale_hi = w.y * 0.0625f;
+                if (small) lo0 *= gx.y, hi0 *= gx.y, lo1 *= gx.w, hi1 *= gx.w;
+                out[f][0] = __fmaf_rn(w.x, lo0, __fmaf_rn(w.z, gx.x, out[f][0]));
+                out[f][1] = __fmaf_rn(w.x, lo1, __fmaf_rn(w.z, gx.z, out[f][1]));
+                out[f][2] = __fmaf_rn(scale_hi, hi0, __fmaf_rn(w.w, gx.x, out[f][2]));
+                out[f][3] = __fmaf_rn(scale_hi, hi1, __fmaf_rn(w.w, gx.z, out[f][3]));
+            }
         }
         __syncwarp(); /* all lanes have read the slot */
-        if (unit + p.depth < end) weights.next(smem_u32(at) + lane * 16);
+        if (unit + p.depth < end) weights.next(smem_u32(at) + lane * 16, lane);
         cp_async_commit();
         x_at += 256;
         group_at += groups * (MAX_ROW / 2);
@@ -374,51 +433,55 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
         if (++slot == p.depth) slot = 0, at = ring;
     }
 
-    /* Sums [row][16 outputs] over this warp's own ring, whose copies have all been consumed. */
+    /* Sums [row][32 outputs] over this warp's own ring, whose copies have all been consumed. */
     float *sums = (float *)ring;
-    if (2 * c < p.n_row) {
-        sums[2 * c * SUM_STRIDE + g] = out[0];
-        sums[2 * c * SUM_STRIDE + g + 8] = out[2];
-    }
-    if (2 * c + 1 < p.n_row) {
-        sums[(2 * c + 1) * SUM_STRIDE + g] = out[1];
-        sums[(2 * c + 1) * SUM_STRIDE + g + 8] = out[3];
-    }
+#pragma unroll
+    for (int f = 0; f < 2; f++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            if (2 * c + e < p.n_row) {
+                sums[(2 * c + e) * SUM_STRIDE + f * 16 + g] = out[f][e];
+                sums[(2 * c + e) * SUM_STRIDE + f * 16 + g + 8] = out[f][2 + e];
+            }
     __syncthreads();
-    const int n_elem = p.n_row << tile_out_log2;
-    float *s_join = (float *)(smem + p.at_join); /* in rank 0: [rank - 1][row][output] */
+    const int n_item = p.n_row * p.n_pair, n_elem = n_item * PAIR_OUT;
+    float *s_join = (float *)(smem + p.at_join); /* in rank 0: [rank - 1][item][32] */
     uint32_t to = 0;
-    if (p.split > 1) {
+    if (p.split_log2 > 0) {
         cluster_wait();
         if (rank > 0) to = mapa_u32(smem_u32(s_join + (rank - 1) * n_elem), 0);
     }
 #pragma unroll 1
-    for (int first = warp * 32; first < n_elem; first += blockDim.x) {
-        const int e = first + lane, row = e >> tile_out_log2, o = e & out_mask;
-        const bool inside = e < n_elem && out0 + o < p.n_out;
-        float sum = 0;
-        if (inside) {
-            const uint8_t *from = smem + o / 16 * p.depth * stream::SLOT_BYTES +
-                                  (row * SUM_STRIDE + o % 16) * sizeof(float);
-#pragma unroll 4
-            for (int s = 0; s < p.n_part; s++)
-                sum += *(const float *)(from + (s << p.tile_log2) * p.depth * stream::SLOT_BYTES);
-            if (rank > 0) st_shared_cluster_f32(to + e * 4, sum);
+    for (int item = warp; item < n_item; item += n_warp) {
+        const int row = n_row_max == 1 ? 0 : (int)(item * p.pair_recip >> 16);
+        const int own = item - row * p.n_pair, o = (pair0 + own) * PAIR_OUT + lane;
+        const float *from =
+            (const float *)(smem + own * p.depth * stream::SLOT_BYTES) + row * SUM_STRIDE + lane;
+        const int stride = p.n_pair * p.depth * (stream::SLOT_BYTES / 4);
+        float v[MAX_WARP], sum = 0;
+#pragma unroll
+        for (int s = 0; s < MAX_WARP; s++) v[s] = s < p.n_part ? from[s * stride] : 0;
+#pragma unroll
+        for (int s = 0; s < MAX_WARP; s++) sum += v[s];
+        if (rank > 0) {
+            st_shared_cluster_f32(to + (item * PAIR_OUT + lane) * 4, sum);
+            continue;
         }
-        if (rank > 0) continue;
-        if (p.split > 1) {
+        if (p.split_log2 > 0) {
             while (!mbarrier_try_wait_cluster(smem_u32(&s_joined), 0)) {
             }
-            if (inside)
-                for (int r = 1; r < p.split; r++) sum += s_join[(r - 1) * n_elem + e];
+            for (int r = 0; r < (1 << p.split_log2) - 1; r++)
+                sum += s_join[r * n_elem + item * PAIR_OUT + lane];
         }
-        if (inside && p.out_bias) sum += p.out_bias[out0 + o];
-        int64_t y = row * p.y_stride + out0 + o;
+        sum *= SUM_SCALE;
+        const bool inside = o < p.n_out;
+        if (p.out_bias && inside) sum += __ldg(p.out_bias + o);
+        int64_t y = row * p.y_stride + o;
         if (p.epilogue == BRIM_W4_SWIGLU) {
             /* Outputs o % 16 < 8 are gates, their ups eight lanes on. */
             float up = __shfl_down_sync(0xFFFFFFFFu, sum, 8);
             if (inside && o % 16 < 8)
-                ((__nv_bfloat16 *)p.y)[row * p.y_stride + (out0 + o) / 16 * 8 + o % 8] =
+                ((__nv_bfloat16 *)p.y)[row * p.y_stride + o / 16 * 8 + o % 8] =
                     __float2bfloat16_rn(__fdividef(sum, 1.0f + __expf(-sum)) * up);
         } else if (inside) {
             if (p.epilogue == BRIM_W4_STORE_BF16)
@@ -426,7 +489,7 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
             else if (p.epilogue == BRIM_W4_STORE_F32)
                 ((float *)p.y)[y] = sum;
             else
-                ((float *)p.y)[y] = (e == t ? residual : ((const float *)p.y)[y]) + sum;
+                ((float *)p.y)[y] = (item == warp ? residual : ((const float *)p.y)[y]) + sum;
         }
     }
     if (rank > 0) {
@@ -435,40 +498,42 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
     }
 }
 
+template <enum brim_dtype dtype, int groups>
+brim_status launch_rows(const gemv_params &p, brim_launch_shape shape, cudaStream_t stream,
+                        brim_error *err)
+{
+    if (p.n_row == 1) return BRIM_LAUNCH((w4_gemv<dtype, groups, 1>), shape, stream, p, err);
+    return BRIM_LAUNCH((w4_gemv<dtype, groups, MAX_ROW>), shape, stream, p, err);
+}
+
 template <enum brim_dtype dtype>
 brim_status launch_groups(const gemv_params &p, int group, brim_launch_shape shape,
                           cudaStream_t stream, brim_error *err)
 {
     switch (group) {
     case 32:
-        return BRIM_LAUNCH((w4_gemv<dtype, 4>), shape, stream, p, err);
+        return launch_rows<dtype, 4>(p, shape, stream, err);
     case 64:
-        return BRIM_LAUNCH((w4_gemv<dtype, 2>), shape, stream, p, err);
+        return launch_rows<dtype, 2>(p, shape, stream, err);
     default:
-        return BRIM_LAUNCH((w4_gemv<dtype, 1>), shape, stream, p, err);
+        return launch_rows<dtype, 1>(p, shape, stream, err);
     }
 }
 
 /* Places of the shared arrays for p->n_row rows and p->depth; returns the bytes. */
-int64_t place(gemv_params *p, const brim_cuda_w4_packed *w)
+int64_t place(gemv_params *p, const brim_cuda_w4_packed *w, int n_unit_cta)
 {
     int64_t groups = BRIM_W4_UNIT / w->group;
-    int64_t stage_bytes = CODE_BYTES + groups * 32 * (int64_t)brim_dtype_bytes(w->param_dtype);
-    int64_t at = ((int64_t)p->n_part << p->tile_log2) * p->depth * stage_bytes;
+    int64_t slot_bytes = CODE_BYTES + groups * 64 * (int64_t)brim_dtype_bytes(w->param_dtype);
+    int64_t at = (int64_t)p->n_part * p->n_pair * p->depth * slot_bytes;
     p->at_x = (uint32_t)at;
-    at += (int64_t)p->n_row * (p->n_unit_cta * 256 + 16);
+    p->row_bytes = (uint32_t)n_unit_cta * 256 + 16; /* eight rows of ldmatrix: distinct banks */
+    at += (int64_t)p->n_row * p->row_bytes;
     p->at_group = (uint32_t)at;
-    at += (int64_t)p->n_unit_cta * groups * MAX_ROW * (int64_t)sizeof(group_x);
+    at += (int64_t)n_unit_cta * groups * MAX_ROW * (int64_t)sizeof(group_x);
     p->at_join = (uint32_t)at;
-    at += (int64_t)(p->split - 1) * p->n_row * (64 << p->tile_log2);
+    at += ((1 << p->split_log2) - 1) * (int64_t)p->n_row * p->n_pair * PAIR_OUT * 4;
     return at;
-}
-
-int log2_of(int power)
-{
-    int n = 0;
-    while (1 << n < power) n++;
-    return n;
 }
 
 } // namespace
@@ -482,21 +547,21 @@ extern "C" brim_status brim_cuda_w4_gemv(const struct brim_cuda_w4 *args,
     if (args->n_row == 0 || w->n_out == 0) return BRIM_OK;
     BRIM_REQUIRE(err, args->n_row >= 1 && args->n_row <= MAX_ROW, BRIM_E_SHAPE,
                  "n_row %lld: this kernel takes 1 to %d rows", (long long)args->n_row, MAX_ROW);
-    BRIM_REQUIRE(err, plan->n_cta <= INT32_MAX && plan->n_unit <= 1 << 20, BRIM_E_SHAPE,
-                 "n_out %lld, n_in %lld: more than one launch takes", (long long)w->n_out,
-                 (long long)w->n_in);
+    BRIM_REQUIRE(
+        err, plan->n_cta <= INT32_MAX && w->n_out < INT32_MAX - 1024 && plan->n_unit <= UINT16_MAX,
+        BRIM_E_SHAPE, "n_out %lld, n_in %lld: more than one launch takes", (long long)w->n_out,
+        (long long)w->n_in);
     BRIM_REQUIRE(err, args->epilogue != BRIM_W4_SWIGLU || w->n_out % 16 == 0, BRIM_E_SHAPE,
                  "n_out %lld: gate and up in pairs are a multiple of 16", (long long)w->n_out);
     gemv_params p = {};
     p.n_in = (int)w->n_in;
-    p.n_out = w->n_out;
-    p.n_tile_all = (int)((w->n_out + 15) / 16);
+    p.n_out = (int)w->n_out;
     p.n_unit = (int)plan->n_unit;
-    p.tile_log2 = log2_of(plan->n_tile);
-    p.part_log2 = log2_of(plan->n_part);
-    p.split_log2 = log2_of(plan->split);
+    p.n_pair_all = (int)((w->n_out + PAIR_OUT - 1) / PAIR_OUT);
+    p.n_pair = plan->n_pair;
     p.n_part = plan->n_part;
-    p.split = plan->split;
+    while (1 << p.split_log2 < plan->split) p.split_log2++;
+    p.pair_recip = 65536u / (uint32_t)plan->n_pair + 1;
     p.codes = (const uint8_t *)w->codes;
     p.params = (const uint8_t *)w->params;
     p.out_bias = args->out_bias;
@@ -505,55 +570,39 @@ extern "C" brim_status brim_cuda_w4_gemv(const struct brim_cuda_w4 *args,
     p.epilogue = args->epilogue;
     p.pdl = pdl != 0;
     if (norm) {
-        p.norm_x = norm->x;
         p.norm_x_stride = norm->x_stride;
         p.norm_weight = norm->weight;
         p.norm_eps = norm->eps;
     }
-    int64_t warp_units = 0;
-    for (int64_t i = 0; i < (int64_t)p.split * p.n_part; i++) {
-        int64_t n = brim_w4_gemv_part(plan, i + 1) - brim_w4_gemv_part(plan, i);
-        if (n > warp_units) warp_units = n;
+    int warp_units = 0, cta_units = 0;
+    for (int i = 0; i <= plan->split * p.n_part; i++) {
+        p.unit_at[i] = (uint16_t)brim_w4_gemv_part(plan, i);
+        if (i > 0 && p.unit_at[i] - p.unit_at[i - 1] > warp_units)
+            warp_units = p.unit_at[i] - p.unit_at[i - 1];
+        if (i >= p.n_part && i % p.n_part == 0 &&
+            p.unit_at[i] - p.unit_at[i - p.n_part] > cta_units)
+            cta_units = p.unit_at[i] - p.unit_at[i - p.n_part];
     }
-    for (int r = 0; r < p.split; r++) {
-        int64_t n = brim_w4_gemv_part(plan, (int64_t)(r + 1) * p.n_part) -
-                    brim_w4_gemv_part(plan, (int64_t)r * p.n_part);
-        if (n > p.n_unit_cta) p.n_unit_cta = (int)n;
-    }
-    /* As many units in flight as a warp has, up to five; fewer where that lets two CTAs share a
+    /* As many units in flight as a warp has, up to four; fewer where that lets two CTAs share a
      * multiprocessor; the rows of a call in several launches where even that does not fit. */
-    static const int depths[] = {5, 3, 2};
-    int64_t bytes = 0;
-    int n_row = (int)args->n_row;
-    p.depth = 0;
-    for (int i = 0; i < 3 && !p.depth; i++) {
-        if (i < 2 && depths[i + 1] >= warp_units) continue;
-        p.n_row = n_row, p.depth = depths[i];
-        bytes = place(&p, w);
-        if (bytes > SMEM_SHARED) p.depth = 0;
-    }
-    for (; !p.depth && n_row > 0; n_row = n_row > 1 ? (n_row + 1) / 2 : 0) {
-        p.n_row = n_row, p.depth = depths[2];
-        bytes = place(&p, w);
-        if (bytes > SMEM_MOST - 2048)
-            p.depth = 0;
-        else
-            break;
-    }
-    BRIM_REQUIRE(err, p.depth, BRIM_E_SHAPE, "n_in %lld: a row does not fit into shared memory",
-                 (long long)w->n_in);
+    int n_row = p.n_row = (int)args->n_row;
+    p.depth = warp_units < MAX_DEPTH ? warp_units : MAX_DEPTH;
+    while (p.depth > 2 && place(&p, w, cta_units) > SMEM_SHARED) p.depth--;
+    while (n_row > 1 && place(&p, w, cta_units) > SMEM_MOST) n_row = p.n_row = (n_row + 1) / 2;
+    BRIM_REQUIRE(err, place(&p, w, cta_units) <= SMEM_MOST, BRIM_E_SHAPE,
+                 "n_in %lld: a row does not fit into shared memory", (long long)w->n_in);
     brim_launch_shape shape = {};
     shape.grid = dim3((unsigned)plan->n_cta);
-    shape.block = dim3((unsigned)(plan->n_tile * plan->n_part * 32));
+    shape.block = dim3((unsigned)(plan->n_pair * plan->n_part * 32));
     shape.cluster = (unsigned)plan->split;
     shape.pdl = pdl != 0;
     size_t y_bytes =
         args->epilogue == BRIM_W4_STORE_F32 || args->epilogue == BRIM_W4_ADD_F32 ? 4 : 2;
     for (int row = 0; row < args->n_row; row += n_row) {
         p.n_row = args->n_row - row < n_row ? (int)args->n_row - row : n_row;
-        shape.smem_bytes = (unsigned)place(&p, w);
+        shape.smem_bytes = (unsigned)place(&p, w, cta_units);
         p.x = (const uint16_t *)args->x + row * args->x_stride;
-        if (norm) p.norm_x = norm->x + row * norm->x_stride;
+        p.norm_x = norm ? norm->x + row * norm->x_stride : nullptr;
         p.y = (uint8_t *)args->y + row * args->y_stride * y_bytes;
         cudaStream_t s = (cudaStream_t)stream;
         switch (w->param_dtype) {
