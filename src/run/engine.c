@@ -91,8 +91,11 @@ static brim_status open_backend(brim_engine *engine, const brim_engine_options *
                                 brim_error *err)
 {
     const struct brim_backend_cuda_options cuda = {.level = options->level};
-    if (options->device == BRIM_DEVICE_CUDA)
+    if (options->device == BRIM_DEVICE_CUDA) {
+        BRIM_REQUIRE(err, !options->activations_int8, BRIM_E_ARGUMENT,
+                     "device cuda: int8 activations are a mode of the CPU; a GPU rounds to bf16");
         return brim_backend_cuda_open(&engine->backend, &cuda, err);
+    }
     BRIM_REQUIRE(err, options->device == BRIM_DEVICE_CPU, BRIM_E_ARGUMENT,
                  "device: %d is none of cpu (0), cuda (1)", (int)options->device);
     const struct brim_backend_cpu_options cpu = {

@@ -172,12 +172,21 @@ static brim_status eval_chunks(brim_session *session, const int32_t *tokens, int
     return BRIM_OK;
 }
 
+/* A chunk that was begun is in the timeline, so its keys and values must be there when the call
+ * returns, also when it was stopped or failed after that. */
+static void settle(brim_session *session, brim_status status)
+{
+    if (status != BRIM_OK)
+        (void)session->engine->backend->ops->step_wait(session->state.step, NULL);
+}
+
 /* Arguments are checked; n > 0. */
 static brim_status eval_locked(brim_session *session, const int32_t *tokens, int64_t n,
                                brim_error *err)
 {
     pthread_mutex_lock(&session->engine->lock);
     brim_status status = eval_chunks(session, tokens, n, err);
+    settle(session, status);
     pthread_mutex_unlock(&session->engine->lock);
     return status;
 }
@@ -244,6 +253,7 @@ brim_status brim_session_eval_all(brim_session *session, const int32_t *tokens, 
     if (n == 0) return BRIM_OK;
     pthread_mutex_lock(&session->engine->lock);
     brim_status status = eval_all_locked(session, tokens, n, out, err);
+    settle(session, status);
     pthread_mutex_unlock(&session->engine->lock);
     return status;
 }

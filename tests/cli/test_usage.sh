@@ -74,6 +74,14 @@ run run model hi --cpu-tier sse9
 expect_error 2 "--cpu-tier: 'sse9' is none of c|avx2|avx512|neon"
 run run model hi --activations int4
 expect_error 2 "--activations: 'int4' is none of f32|int8"
+run run model hi --device gpu
+expect_error 2 "--device: 'gpu' is none of cpu|cuda"
+run run model hi --level fast
+expect_error 2 "--level: 'fast' is none of dense|matvec|fused|attention|tiled|split-k|hopper"
+run run tests/golden/models/llama_tied hi --level hopper
+expect_error 1 'level: "hopper" is none of dense, matvec, tiled, split-k'
+run run tests/golden/models/llama_tied hi --device cuda --activations int8
+expect_error 1 "device cuda: int8 activations are a mode of the CPU; a GPU rounds to bf16"
 run run "$work/none.gguf" hi
 [ "$code" = 1 ] || complain "a missing model: exit code $code, expected 1"
 grep -q "^brim: error: .*none\.gguf" <<<"$err" || complain "the missing model is not named"

@@ -58,6 +58,11 @@ static void device_cuda(void **state)
     MUST_FAIL(brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err), BRIM_E_ARGUMENT,
               "best");
     assert_null(engine);
+    o.level = NULL;
+    o.activations_int8 = true;
+    MUST_FAIL(brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err), BRIM_E_ARGUMENT,
+              "int8");
+    o.activations_int8 = false;
     static const char *const levels[] = {NULL,        "dense", "matvec",  "fused",
                                          "attention", "tiled", "split-k", "hopper"};
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
