@@ -438,6 +438,43 @@ static void beside_cpu(const char *path, bool is_short)
     free(expected);
 }
 
+/* A context of 32,768: pieces of 512 against pieces of 2048, the last eight tokens by decode's
+ * attention against prefill's, and the end of the context. */
+static void long_context(const char *path)
+{
+    enum { CONTEXT = 32768, TAIL = 8 };
+    brim_engine *engine = open_engine(path, BRIM_DEVICE_CUDA, NULL);
+    int64_t n_vocab = n_vocab_of(engine);
+    size_t line = (size_t)n_vocab * sizeof(float);
+    int32_t *ids = allocate((CONTEXT + 1) * sizeof *ids);
+    float *logits = allocate(line);
+    some_ids(ids, CONTEXT + 1, n_vocab);
+    brim_session *a = open_session(engine, CONTEXT, 512, false);
+    brim_session *b = open_session(engine, CONTEXT, 2048, false);
+    MUST(brim_session_eval(a, ids, CONTEXT - TAIL, &err));
+    memcpy(logits, brim_session_logits(a), line);
+    MUST(brim_session_eval(b, ids, CONTEXT - TAIL, &err));
+    double pieces = rms_error(brim_session_logits(b), logits, n_vocab);
+    verdict(pieces <= BOUND_RMS, "32k: pieces of 512 and 2048: rms %.3g", pieces);
+    MUST(brim_session_rewind(b, CONTEXT - 2 * TAIL, &err));
+    MUST(brim_session_eval(b, ids + CONTEXT - 2 * TAIL, TAIL, &err));
+    double tail = rms_error(brim_session_logits(b), logits, n_vocab);
+    verdict(tail <= BOUND_RMS, "32k: the last eight tokens alone: rms %.3g", tail);
+    for (int i = 0; i < TAIL; i++) MUST(brim_session_eval(b, ids + CONTEXT - TAIL + i, 1, &err));
+    MUST(brim_session_eval(a, ids + CONTEXT - TAIL, TAIL, &err));
+    double steps = rms_error(brim_session_logits(b), brim_session_logits(a), n_vocab);
+    verdict(steps <= BOUND_RMS, "32k: eight steps and eight rows: rms %.3g", steps);
+    brim_error error = {0};
+    verdict(brim_session_eval(b, ids + CONTEXT, 1, &error) == BRIM_E_CONTEXT, "32k: beyond");
+    printf("context of 32768: rms %.2g by pieces, %.2g by tail, %.2g by steps\n", pieces, tail,
+           steps);
+    brim_session_close(&a);
+    brim_session_close(&b);
+    brim_engine_close(&engine);
+    free(logits);
+    free(ids);
+}
+
 static void synthetic(const char *preset, bool is_short)
 {
     const char *tmp = getenv("TMPDIR");
@@ -447,6 +484,7 @@ static void synthetic(const char *preset, bool is_short)
     snprintf(path, sizeof path, "%s/%s", dir, preset);
     MUST(brim_synth(preset, path, 1, NULL, NULL, &err));
     beside_cpu(path, is_short);
+    if (!is_short) long_context(path);
     snprintf(command, sizeof command, "rm -r '%s'", dir);
     if (system(command) != 0) printf("left behind: %s\n", dir);
 }
