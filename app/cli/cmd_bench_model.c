@@ -312,7 +312,7 @@ static int run_tests(const struct setting *s, brim_engine *engine, struct test *
     return CLI_OK;
 }
 
-static int bench_model(const struct setting *s)
+static int bench_model(struct setting *s)
 {
     bool int8 = cli_model_args.activations && !strcmp(cli_model_args.activations, "int8");
     size_t n_reference = 0;
@@ -333,7 +333,9 @@ static int bench_model(const struct setting *s)
 
     struct machine machine = {.activations = int8 ? "int8" : "f32"};
     brim_engine_info(engine, &machine.info);
-    if (!strcmp(machine.info.device, "cuda")) machine.activations = "bf16";
+    bool cuda = !strcmp(machine.info.device, "cuda");
+    if (cuda) machine.activations = "bf16";
+    if (s->chunk == 0) s->chunk = cuda ? 2048 : 512;
     bench_processor_name(machine.processor, sizeof(machine.processor));
     time_t now = time(NULL);
     strftime(machine.when, sizeof(machine.when), "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
@@ -361,7 +363,7 @@ static int bench_model(const struct setting *s)
 int cmd_bench_model(int argc, char **argv)
 {
     static struct setting s;
-    s = (struct setting){.output = "md", .n_repeat = 5, .chunk = 512};
+    s = (struct setting){.output = "md", .n_repeat = 5};
     struct args_list prompts = {0}, gens = {0}, depths = {0}, words = {0};
     const struct args_option options[] = {
         {"model", 'm', ARGS_TEXT, &s.model, "MODEL", "a .gguf file or a Hugging Face directory", 0,
@@ -373,7 +375,8 @@ int cmd_bench_model(int argc, char **argv)
         {"output", 'o', ARGS_CHOICE, &s.output, "json|csv|md", "(md)", 0, 0},
         {"prompt", 0, ARGS_TEXT, &s.prompt, "TEXT",
          "also measure the time to the first token of this text", 0, 0},
-        {"ubatch-size", 'u', ARGS_INT, &s.chunk, "N", "rows evaluated at once (512)", 1, 1 << 20},
+        {"ubatch-size", 'u', ARGS_INT, &s.chunk, "N", "rows evaluated at once (512; on cuda 2048)",
+         1, 1 << 20},
         {"no-warmup", 0, ARGS_FLAG, &s.no_warmup, NULL, "no untimed run before a test", 0, 0},
         {"no-check", 0, ARGS_FLAG, &s.no_check, NULL,
          "time without comparing with the C reference; results say so", 0, 0},

@@ -56,7 +56,7 @@ struct args_group gen_reply_group(void)
         {"ctx", 'c', ARGS_INT, &reply_args.n_context, "N",
          "tokens the context holds (default: the model's, at most 4096)", 1, 16777216},
         {"prefill-chunk", 0, ARGS_INT, &reply_args.prefill_chunk, "N",
-         "prompt tokens evaluated at once (default: 512)", 1, 65536},
+         "prompt tokens evaluated at once (default: 512, on cuda 2048)", 1, 65536},
         {"kv", 0, ARGS_CHOICE, &reply_args.kv, "f16|f32",
          "element type of the key/value cache (default: f16)", 0, 0},
         {"parse-special", 0, ARGS_FLAG, &reply_args.parse_special, NULL,

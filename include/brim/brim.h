@@ -37,9 +37,9 @@ typedef void brim_log_fn(void *ctx, const char *text);
 
 typedef struct brim_engine_options {
     brim_device device;
-    int n_thread;             /* 0: the processors this process may use */
-    const char *cpu_tier;     /* NULL: best; else "c", "avx2", "avx512", "neon" */
-    bool activations_int8;    /* quantize activations per group of 32 (faster, less exact) */
+    int n_thread;          /* 0: the processors this process may use */
+    const char *cpu_tier;  /* NULL: best; else "c", "avx2", "avx512", "neon" */
+    bool activations_int8; /* quantize activations per group of 32 (faster, less exact) */
     /* Rung of the kernel ladder, for benchmarks; each keeps what the one before brought. CPU:
      * "dense", "matvec", "tiled", "split-k" (the default, NULL). CUDA: "dense", "matvec", "fused",
      * "attention", "tiled", "split-k", "hopper" (the default). */
@@ -60,8 +60,8 @@ BRIM_API BRIM_MUST_USE brim_status brim_engine_open(brim_engine **out, const cha
 BRIM_API void brim_engine_close(brim_engine **engine);
 
 typedef struct brim_model_info {
-    const char *family; /* "llama", "qwen2", "qwen3" */
-    const char *format; /* "gguf v3", "safetensors" */
+    const char *family;   /* "llama", "qwen2", "qwen3" */
+    const char *format;   /* "gguf v3", "safetensors" */
     const char *cpu_tier; /* "" on a GPU */
     const char *device;   /* "cpu", "cuda" */
     const char *gpu;      /* the GPU's name; "" on the CPU */
@@ -122,8 +122,8 @@ typedef bool brim_continue_fn(void *ctx);
 
 typedef struct brim_session_options {
     int64_t n_context;     /* 0: the model's, at most 4096 unless asked for more */
-    int64_t prefill_chunk; /* rows evaluated at once; 0: 512. Any size gives the same text within
-                              the bound of docs/numerics.md */
+    int64_t prefill_chunk; /* rows evaluated at once; 0: 512, on a GPU 2048. Any size gives the same
+                              text within the bound of docs/numerics.md */
     bool kv_f32;           /* keep keys and values in f32 instead of f16 */
     /* Asked between the chunks of an evaluation, on the calling thread; false ends it with
      * BRIM_E_CANCELLED: the timeline then holds the chunks done so far. NULL: never asked. */

@@ -84,6 +84,7 @@ struct brim_backend_info {
     const char *level;    /* rung of the kernel ladder */
     const char *cpu_tier; /* "avx512"; "" where no kernel of ours runs on the CPU */
     int n_thread;
+    int64_t step_rows;     /* rows that fill the device: a good length for pieces of a prefill */
     uint64_t weight_bytes; /* as held in memory */
 };
 

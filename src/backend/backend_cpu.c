@@ -143,6 +143,7 @@ static void info(const struct brim_backend *backend, struct brim_backend_info *o
         .level = levels[cpu->level],
         .cpu_tier = brim_cpu_tier_name(cpu->ops->tier),
         .n_thread = brim_pool_size(cpu->pool),
+        .step_rows = 512,
         .weight_bytes = cpu->weight_bytes,
     };
 }

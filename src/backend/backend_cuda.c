@@ -38,6 +38,7 @@ static void info(const struct brim_backend *backend, struct brim_backend_info *o
         .device = cuda->device.name,
         .level = brim_cuda_level_names[cuda->level],
         .cpu_tier = "",
+        .step_rows = 2048,
         .weight_bytes = cuda->weight_bytes,
     };
 }

@@ -10,7 +10,6 @@
 
 enum {
     DEFAULT_CONTEXT = 4096,
-    DEFAULT_CHUNK = 512,
     /* Rows whose logits eval_all holds at once: 16 of 151,936 are 9.7 MB. */
     HEAD_ROWS = 16
 };
@@ -37,7 +36,9 @@ brim_status brim_session_open(brim_session **out, brim_engine *engine,
                  n_model);
     BRIM_REQUIRE(err, options->prefill_chunk >= 0, BRIM_E_RANGE,
                  "prefill chunk: %" PRId64 " is negative", options->prefill_chunk);
-    int64_t chunk = options->prefill_chunk ? options->prefill_chunk : DEFAULT_CHUNK;
+    struct brim_backend_info backend;
+    engine->backend->ops->info(engine->backend, &backend);
+    int64_t chunk = options->prefill_chunk ? options->prefill_chunk : backend.step_rows;
     if (chunk > n_context) chunk = n_context;
 
     brim_session *session = brim_calloc(1, sizeof *session);
