@@ -10,8 +10,9 @@
 #include "cuda/w4/gemv.h"
 #include "cuda/w4/stream.h"
 #include "cuda/w4/w4.h"
+#include "plan/w4_hopper.h"
 
-enum { MATVEC_ROWS = 8, CLUSTER_ROWS = 64, TILE = 32 };
+enum { MATVEC_ROWS = 8, TILE = 32 };
 
 /* Thread groups of the tiled kernel that keep one multiprocessor busy: up to four, a launch takes
  * as long as with one (bench/results/h200/w4.csv, gate and up at 32 and 64 rows). */
@@ -78,25 +79,21 @@ static brim_status hopper(struct brim_step *step, const struct brim_cuda_linear 
 {
     const struct brim_cuda_w4 args = w4_args(w, p);
     int n_sm = step->backend->device.n_sm;
-    if (p->n_row <= BRIM_W4_GEMV_ROWS) {
-        const struct brim_w4_gemv_plan plan = brim_w4_gemv_plan_make(w->n_in, w->n_out, n_sm);
+    const struct brim_w4_hopper_plan plan =
+        brim_w4_hopper_plan_make(p->n_row, w->n_in, w->n_out, n_sm);
+    if (plan.kernel == BRIM_W4_KERNEL_GEMV) {
         const struct brim_cuda_w4_norm norm = {
             .x = p->x,
             .x_stride = p->x_stride,
             .weight = p->norm ? p->norm->data : NULL,
             .eps = p->eps,
         };
-        return brim_cuda_w4_gemv(&args, &w->packed, p->norm ? &norm : NULL, &plan, 1, step->stream,
-                                 err);
+        return brim_cuda_w4_gemv(&args, &w->packed, p->norm ? &norm : NULL, &plan.gemv, 1,
+                                 step->stream, err);
     }
-    if (p->n_row > CLUSTER_ROWS) {
-        const struct brim_w4_stream_plan plan =
-            brim_w4_stream_plan_make(p->n_row, w->n_in, w->n_out, n_sm);
-        return brim_cuda_w4_stream(&args, &w->packed, &plan, 1, step->stream, err);
-    }
-    const struct brim_w4_cluster_plan plan =
-        brim_w4_cluster_plan_make(p->n_row, w->n_in, w->n_out, n_sm);
-    return brim_cuda_w4_cluster(&args, &w->packed, &plan, 1, step->stream, err);
+    if (plan.kernel == BRIM_W4_KERNEL_STREAM)
+        return brim_cuda_w4_stream(&args, &w->packed, &plan.stream, 1, step->stream, err);
+    return brim_cuda_w4_cluster(&args, &w->packed, &plan.cluster, 1, step->stream, err);
 }
 
 /* Does every part's kernel normalise its input itself? */

@@ -11,6 +11,7 @@
 #include "cuda/w4/gemv.h"
 #include "cuda/w4/stream.h"
 #include "cuda/w4/w4.h"
+#include "plan/w4_hopper.h"
 
 /* Thread groups of the tiled kernel (128 threads, 5 KB of shared memory) a multiprocessor should
  * get: splitting further paid up to eight for every projection (bench/results/h200/w4_split.csv).
@@ -23,9 +24,7 @@ enum kernel { NONE, CPU, MATVEC, NAIVE, TILED, GEMV, CLUSTER, STREAM };
 struct choice {
     enum kernel kernel;
     brim_split_plan split;
-    struct brim_w4_gemv_plan gemv;
-    struct brim_w4_cluster_plan cluster;
-    struct brim_w4_stream_plan stream;
+    struct brim_w4_hopper_plan hopper;
     size_t workspace_bytes;
 };
 
@@ -110,21 +109,15 @@ static brim_status split_choose(const brim_w4_args *args, int n_sm, brim_split_p
 static brim_status hopper_choose(const brim_w4_args *args, int n_sm, struct choice *choice,
                                  brim_error *err)
 {
-    enum { CLUSTER_ROWS = 64 };
-    int64_t n_group;
-    if (args->n_row <= BRIM_W4_GEMV_ROWS) {
-        choice->kernel = GEMV;
-        choice->gemv = brim_w4_gemv_plan_make(args->n_in, args->n_out, n_sm);
-        n_group = choice->gemv.n_cta;
-    } else if (args->n_row <= CLUSTER_ROWS) {
-        choice->kernel = CLUSTER;
-        choice->cluster = brim_w4_cluster_plan_make(args->n_row, args->n_in, args->n_out, n_sm);
-        n_group = choice->cluster.n_tile_out * choice->cluster.n_tile_token * choice->cluster.split;
-    } else {
-        choice->kernel = STREAM;
-        choice->stream = brim_w4_stream_plan_make(args->n_row, args->n_in, args->n_out, n_sm);
-        n_group = choice->stream.n_tile_out * choice->stream.n_tile_token * choice->stream.split;
-    }
+    static const enum kernel kernels[] = {[BRIM_W4_KERNEL_GEMV] = GEMV,
+                                          [BRIM_W4_KERNEL_CLUSTER] = CLUSTER,
+                                          [BRIM_W4_KERNEL_STREAM] = STREAM};
+    choice->hopper = brim_w4_hopper_plan_make(args->n_row, args->n_in, args->n_out, n_sm);
+    choice->kernel = kernels[choice->hopper.kernel];
+    const struct brim_w4_stream_plan *stream = &choice->hopper.stream;
+    const int64_t n_group = choice->kernel == STREAM
+                                ? stream->n_tile_out * stream->n_tile_token * stream->split
+                                : brim_w4_hopper_plan_ctas(&choice->hopper);
     BRIM_REQUIRE(err, n_group <= INT32_MAX - 1024 && args->n_in <= INT32_MAX, BRIM_E_SHAPE,
                  "w4: n_row %lld, n_out %lld, n_in %lld: more work than one launch takes",
                  (long long)args->n_row, (long long)args->n_out, (long long)args->n_in);
@@ -203,22 +196,21 @@ static void describe(const brim_w4_args *args, const struct choice *choice, brim
         break;
     case GEMV:
         plan->tile_rows = (int)args->n_row;
-        plan->tile_outs = 32 * choice->gemv.n_pair;
-        plan->cluster = choice->gemv.split;
-        plan->grid = choice->gemv.n_cta;
+        plan->tile_outs = 32 * choice->hopper.gemv.n_pair;
+        plan->cluster = choice->hopper.gemv.split;
+        plan->grid = choice->hopper.gemv.n_cta;
         break;
     case CLUSTER:
-        plan->tile_rows = choice->cluster.n_token;
-        plan->tile_outs = 64 * choice->cluster.n_slab;
-        plan->cluster = choice->cluster.split;
-        plan->grid =
-            choice->cluster.n_tile_out * choice->cluster.n_tile_token * choice->cluster.split;
+        plan->tile_rows = choice->hopper.cluster.n_token;
+        plan->tile_outs = 64 * choice->hopper.cluster.n_slab;
+        plan->cluster = choice->hopper.cluster.split;
+        plan->grid = brim_w4_hopper_plan_ctas(&choice->hopper);
         break;
     case STREAM:
-        plan->tile_rows = choice->stream.n_token;
-        plan->tile_outs = 64 * choice->stream.n_slab;
-        plan->cluster = choice->stream.split;
-        plan->grid = choice->stream.n_cta;
+        plan->tile_rows = choice->hopper.stream.n_token;
+        plan->tile_outs = 64 * choice->hopper.stream.n_slab;
+        plan->cluster = choice->hopper.stream.split;
+        plan->grid = choice->hopper.stream.n_cta;
         break;
     }
 }
@@ -356,11 +348,11 @@ brim_status brim_w4_matmul(const brim_w4_args *args, brim_error *err)
         return brim_cuda_w4_tiled(&a, &choice.split, planes_of(args), args->workspace, args->stream,
                                   err);
     case GEMV:
-        return brim_cuda_w4_gemv(&a, &w, NULL, &choice.gemv, 0, args->stream, err);
+        return brim_cuda_w4_gemv(&a, &w, NULL, &choice.hopper.gemv, 0, args->stream, err);
     case CLUSTER:
-        return brim_cuda_w4_cluster(&a, &w, &choice.cluster, 0, args->stream, err);
+        return brim_cuda_w4_cluster(&a, &w, &choice.hopper.cluster, 0, args->stream, err);
     case STREAM:
-        return brim_cuda_w4_stream(&a, &w, &choice.stream, 0, args->stream, err);
+        return brim_cuda_w4_stream(&a, &w, &choice.hopper.stream, 0, args->stream, err);
     }
     return brim_fail(err, BRIM_E_ARGUMENT, "w4: no kernel was chosen");
 }

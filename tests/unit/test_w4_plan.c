@@ -5,9 +5,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
-#include "plan/w4_cluster.h"
+#include "plan/w4_hopper.h"
 
 /* A tile of all rows up to 128, no more CTAs than a wave holds, the whole machine nearly busy. */
 static void plans_of_qwen3_4b(void **state)
@@ -67,11 +68,35 @@ static void every_cta_has_work(void **state)
     check_cluster_plan(128, 2560, 151936);
 }
 
+/* One kernel for every row count, its own plan, and a line that names it. */
+static void hopper_choice(void **state)
+{
+    (void)state;
+    enum brim_w4_hopper_kernel before = BRIM_W4_KERNEL_GEMV;
+    for (int64_t n_row = 1; n_row <= 300; n_row++) {
+        struct brim_w4_hopper_plan p = brim_w4_hopper_plan_make(n_row, 2560, 4096, 132);
+        assert_true(p.kernel >= before); /* each takes over once */
+        before = p.kernel;
+        assert_int_equal(p.kernel == BRIM_W4_KERNEL_GEMV, n_row <= BRIM_W4_GEMV_ROWS);
+        assert_true(brim_w4_hopper_plan_ctas(&p) >= 64);
+        char text[96], cut[8];
+        static const char *const names[] = {"gemv: ", "cluster: ", "stream: "};
+        size_t len = brim_w4_hopper_plan_print(&p, text, sizeof text);
+        assert_int_equal(len, strlen(text));
+        assert_memory_equal(text, names[p.kernel], strlen(names[p.kernel]));
+        assert_int_equal(brim_w4_hopper_plan_print(&p, cut, sizeof cut), len);
+        assert_memory_equal(cut, text, sizeof cut - 1);
+        assert_int_equal(cut[sizeof cut - 1], 0);
+    }
+    assert_int_equal(before, BRIM_W4_KERNEL_STREAM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_of_qwen3_4b),
         cmocka_unit_test(every_cta_has_work),
+        cmocka_unit_test(hopper_choice),
     };
     return cmocka_run_group_tests_name("w4_plan", tests, NULL, NULL);
 }

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/w4_hopper.h"
+
+#include <stdio.h>
+
+/* From more rows on the tiles of the stream kernel are full. */
+enum { CLUSTER_ROWS = 64 };
+
+struct brim_w4_hopper_plan brim_w4_hopper_plan_make(int64_t n_row, int64_t n_in, int64_t n_out,
+                                                    int n_sm)
+{
+    struct brim_w4_hopper_plan plan = {.kernel = BRIM_W4_KERNEL_GEMV};
+    if (n_row <= BRIM_W4_GEMV_ROWS) {
+        plan.gemv = brim_w4_gemv_plan_make(n_in, n_out, n_sm);
+    } else if (n_row <= CLUSTER_ROWS) {
+        plan.kernel = BRIM_W4_KERNEL_CLUSTER;
+        plan.cluster = brim_w4_cluster_plan_make(n_row, n_in, n_out, n_sm);
+    } else {
+        plan.kernel = BRIM_W4_KERNEL_STREAM;
+        plan.stream = brim_w4_stream_plan_make(n_row, n_in, n_out, n_sm);
+    }
+    return plan;
+}
+
+int64_t brim_w4_hopper_plan_ctas(const struct brim_w4_hopper_plan *plan)
+{
+    const struct brim_w4_cluster_plan *c = &plan->cluster;
+    switch (plan->kernel) {
+    case BRIM_W4_KERNEL_GEMV:
+        return plan->gemv.n_cta;
+    case BRIM_W4_KERNEL_CLUSTER:
+        return c->n_tile_out * c->n_tile_token * c->split;
+    case BRIM_W4_KERNEL_STREAM:
+        break;
+    }
+    return plan->stream.n_cta;
+}
+
+size_t brim_w4_hopper_plan_print(const struct brim_w4_hopper_plan *plan, char *text,
+                                 size_t capacity)
+{
+    const struct brim_w4_gemv_plan *g = &plan->gemv;
+    const struct brim_w4_cluster_plan *c = &plan->cluster;
+    const struct brim_w4_stream_plan *s = &plan->stream;
+    int len = 0;
+    switch (plan->kernel) {
+    case BRIM_W4_KERNEL_GEMV:
+        len = snprintf(text, capacity, "gemv: %d pairs %d parts split %d", g->n_pair, g->n_part,
+                       g->split);
+        break;
+    case BRIM_W4_KERNEL_CLUSTER:
+        len = snprintf(text, capacity, "cluster: %d tokens %d slabs %d parts split %d", c->n_token,
+                       c->n_slab, c->n_part, c->split);
+        break;
+    case BRIM_W4_KERNEL_STREAM:
+        len = snprintf(text, capacity, "stream: %d tokens %d slabs split %d", s->n_token, s->n_slab,
+                       s->split);
+        break;
+    }
+    return len > 0 ? (size_t)len : 0;
+}
