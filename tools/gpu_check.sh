@@ -8,6 +8,8 @@
 #   w4-op               the public W4 operator: values, launches, bits, refusals
 #   model               the whole engine: goldens at every level, CPU beside GPU
 #   sanitize            compute-sanitizer's memcheck and synccheck over short forms of all
+#   bench-model         rates of a synthetic Qwen3-4B at every level, and where a step's time goes; the command
+#                       brim and libbrim.so lie in DIR or above it
 #   bench-w4 bench-w4-op bench-kda  times, as CSV; nothing is timed that failed its check
 # The programs (default build/release/tests) need the driver alone, so DIR may be a copy from a machine
 # without a GPU. Files go to $OUT (default out/), named by part; each names driver, date and clocks.
@@ -85,6 +87,24 @@ for part in "$@"; do
     bench-w4)
         bench w4.csv "$programs/gpu_check_w4" bench
         bench w4_stream.csv "$programs/gpu_check_stream" bench
+        ;;
+    bench-model)
+        brim=$programs/brim
+        [ -x "$brim" ] || brim=$programs/../brim
+        work=$(mktemp -d)
+        "$brim" synth --quiet --preset qwen3-4b "$work/qwen3-4b"
+        # The C reference takes longer than all else: the default level is held to it, part `model` holds the rest.
+        levels() {
+            local rates=("$brim" bench model --device cuda --quiet -p "32,128,2048" -n 128 -d "0,128" -r 5 -o csv)
+            "${rates[@]}" "$work/qwen3-4b" || return
+            for level in split-k tiled attention fused matvec dense; do
+                "${rates[@]}" --no-check --level $level "$work/qwen3-4b" | tail -n +2 || return
+            done
+        }
+        bench model.csv levels
+        step model_profile.txt python3 "$root/tools/profile_model.py" "$(dirname "$brim")/libbrim.so" "$work/qwen3-4b" \
+            --prefill 32 --prefill 128 --prefill 2048
+        rm -r "$work"
         ;;
     bench-w4-op) bench w4_split.csv "$programs/gpu_check_w4_op" bench ;;
     bench-kda) bench kda.csv "$programs/gpu_bench_kda" m128,c4-m128 full ;;

@@ -91,6 +91,7 @@ static brim_status hopper(struct brim_step *step, const struct brim_cuda_linear 
         return brim_cuda_w4_gemv(&args, &w->packed, p->norm ? &norm : NULL, &plan.gemv, 1,
                                  step->stream, err);
     }
+    assert(!p->norm); /* norms_inside: the kernel for one to eight rows alone */
     if (plan.kernel == BRIM_W4_KERNEL_STREAM)
         return brim_cuda_w4_stream(&args, &w->packed, &plan.stream, 1, step->stream, err);
     return brim_cuda_w4_cluster(&args, &w->packed, &plan.cluster, 1, step->stream, err);
