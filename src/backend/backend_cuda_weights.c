@@ -4,6 +4,7 @@
  * so a piece is filled while the one before is copied. At the level DENSE 4-bit weights are
  * dequantized there, at HOPPER repacked; the file's order is then kept for the embedding only. */
 #include "backend/backend_cuda.h"
+#include "backend/backend_rows.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -20,189 +21,6 @@ enum { PIECE_BYTES = 16 << 20 };
 static struct cuda_backend *self(struct brim_backend *backend)
 {
     return (struct cuda_backend *)backend;
-}
-
-/* ---- rows ---- */
-
-/* Parts that become one matrix on the device. */
-struct source {
-    const struct brim_weight *parts;
-    int n_part;
-    bool paired;
-    enum brim_dtype param_dtype; /* of AFFINE4 scales and biases */
-    const char *name;
-};
-
-struct source_row {
-    const struct brim_weight *part;
-    int64_t row;      /* of the part */
-    size_t file_row;  /* where it lies in the file */
-    int64_t side_row; /* of the parts side by side, for error texts */
-};
-
-/* Which row of the file is row `row` on the device. */
-static struct source_row source_row(const struct source *s, int64_t row)
-{
-    struct source_row at = {.side_row = row};
-    int part = 0;
-    if (s->paired) {
-        part = row % 16 >= 8;
-        row = row / 16 * 8 + row % 8;
-        at.side_row = row + (part ? s->parts[0].n_out : 0);
-    } else {
-        while (row >= s->parts[part].n_out) row -= s->parts[part++].n_out;
-    }
-    at.part = &s->parts[part];
-    at.row = row;
-    at.file_row = (size_t)brim_weight_file_row(at.part, row);
-    return at;
-}
-
-static uint16_t load_u16(const uint8_t *at)
-{
-    uint16_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
-static bool finite_element(enum brim_dtype dtype, const uint8_t *at)
-{
-    if (dtype == BRIM_DTYPE_F16) return (load_u16(at) & 0x7C00) != 0x7C00;
-    if (dtype == BRIM_DTYPE_BF16) return (load_u16(at) & 0x7F80) != 0x7F80;
-    float value;
-    memcpy(&value, at, sizeof value);
-    return isfinite(value);
-}
-
-/* Fills one row of an array; false: a scale or bias is not finite, *group says which. */
-typedef bool fill_fn(const struct source *s, const struct source_row *at, uint8_t *out,
-                     int64_t *group);
-
-static bool fill_data(const struct source *s, const struct source_row *at, uint8_t *out,
-                      int64_t *group)
-{
-    (void)s;
-    (void)group;
-    size_t row_bytes = brim_weight_row_bytes(at->part);
-    memcpy(out, (const uint8_t *)at->part->data + at->file_row * row_bytes, row_bytes);
-    return true;
-}
-
-static bool copy_params(const struct source_row *at, const void *params, uint8_t *out,
-                        int64_t *group)
-{
-    const struct brim_weight *w = at->part;
-    size_t element = brim_dtype_bytes(w->dtype), n = (size_t)(w->n_in / w->group);
-    memcpy(out, (const uint8_t *)params + at->file_row * n * element, n * element);
-    for (size_t g = 0; g < n; g++) {
-        *group = (int64_t)g;
-        if (!finite_element(w->dtype, out + g * element)) return false;
-    }
-    return true;
-}
-
-static bool fill_scales(const struct source *s, const struct source_row *at, uint8_t *out,
-                        int64_t *group)
-{
-    (void)s;
-    return copy_params(at, at->part->scales, out, group);
-}
-
-static bool fill_biases(const struct source *s, const struct source_row *at, uint8_t *out,
-                        int64_t *group)
-{
-    (void)s;
-    return copy_params(at, at->part->biases, out, group);
-}
-
-/* GGUF blocks of 32: f16 d, Q4_1 also f16 m, then the codes. */
-static size_t block_head(const struct brim_weight *w)
-{
-    return w->kind == BRIM_WEIGHT_Q4_1 ? 4 : 2;
-}
-
-static const uint8_t *gguf_row(const struct source_row *at)
-{
-    return (const uint8_t *)at->part->data + at->file_row * brim_weight_row_bytes(at->part);
-}
-
-static bool fill_q4_codes(const struct source *s, const struct source_row *at, uint8_t *out,
-                          int64_t *group)
-{
-    (void)s;
-    (void)group;
-    const uint8_t *from = gguf_row(at);
-    size_t head = block_head(at->part);
-    for (int64_t g = 0; g < at->part->n_in / 32; g++, from += head + 16, out += 16) {
-        uint32_t words[4];
-        brim_weight_q4_words(from + head, words);
-        memcpy(out, words, sizeof words);
-    }
-    return true;
-}
-
-static void put_param(enum brim_dtype dtype, uint8_t *out, int64_t g, float value)
-{
-    if (dtype == BRIM_DTYPE_F32) {
-        memcpy(out + 4 * g, &value, 4);
-        return;
-    }
-    uint16_t half = brim_f16_from_f32(value); /* exact: see brim_weight_q4_0_overflows */
-    memcpy(out + 2 * g, &half, 2);
-}
-
-static bool fill_q4_scales(const struct source *s, const struct source_row *at, uint8_t *out,
-                           int64_t *group)
-{
-    const uint8_t *from = gguf_row(at);
-    size_t block = block_head(at->part) + 16;
-    for (int64_t g = 0; g < at->part->n_in / 32; g++, from += block) {
-        float d = brim_f32_from_f16(load_u16(from));
-        *group = g;
-        if (!isfinite(d)) return false;
-        put_param(s->param_dtype, out, g, d);
-    }
-    return true;
-}
-
-static bool fill_q4_biases(const struct source *s, const struct source_row *at, uint8_t *out,
-                           int64_t *group)
-{
-    const uint8_t *from = gguf_row(at);
-    bool has_min = at->part->kind == BRIM_WEIGHT_Q4_1;
-    size_t block = block_head(at->part) + 16;
-    for (int64_t g = 0; g < at->part->n_in / 32; g++, from += block) {
-        float bias = has_min ? brim_f32_from_f16(load_u16(from + 2))
-                             : -8 * brim_f32_from_f16(load_u16(from));
-        *group = g;
-        if (!isfinite(bias)) return false;
-        put_param(s->param_dtype, out, g, bias);
-    }
-    return true;
-}
-
-static bool fill_q8_codes(const struct source *s, const struct source_row *at, uint8_t *out,
-                          int64_t *group)
-{
-    (void)s;
-    (void)group;
-    const uint8_t *from = gguf_row(at);
-    for (int64_t g = 0; g < at->part->n_in / 32; g++, from += 34, out += 32)
-        memcpy(out, from + 2, 32);
-    return true;
-}
-
-static bool fill_q8_scales(const struct source *s, const struct source_row *at, uint8_t *out,
-                           int64_t *group)
-{
-    (void)s;
-    const uint8_t *from = gguf_row(at);
-    for (int64_t g = 0; g < at->part->n_in / 32; g++, from += 34) {
-        *group = g;
-        if (!finite_element(BRIM_DTYPE_F16, from)) return false;
-        memcpy(out + 2 * g, from, 2);
-    }
-    return true;
 }
 
 /* ---- to the device ---- */
@@ -249,7 +67,8 @@ static brim_status piece_send(struct cuda_backend *cuda, void *to, size_t n_byte
 
 /* Rows [0, n_row) of an array, each row_bytes long, to device memory. */
 static brim_status send_rows(struct cuda_backend *cuda, void *to, size_t row_bytes, int64_t n_row,
-                             fill_fn *fill, const struct source *s, brim_error *err)
+                             enum brim_cuda_array array, const struct brim_cuda_source *s,
+                             brim_error *err)
 {
     BRIM_REQUIRE(err, row_bytes <= PIECE_BYTES, BRIM_E_SHAPE, "%s: rows of %zu bytes are too long",
                  s->name, row_bytes);
@@ -259,14 +78,8 @@ static brim_status send_rows(struct cuda_backend *cuda, void *to, size_t row_byt
         int64_t n = n_row - row < n_piece ? n_row - row : n_piece;
         uint8_t *piece;
         BRIM_TRY(piece_take(cuda, &piece, err));
-        for (int64_t i = 0; i < n; i++) {
-            struct source_row at = source_row(s, row + i);
-            int64_t group = 0;
-            BRIM_REQUIRE(
-                err, fill(s, &at, piece + (size_t)i * row_bytes, &group), BRIM_E_NOT_FINITE,
-                "%s: the scale or bias of row %" PRId64 ", group %" PRId64 " is not finite",
-                s->name, at.side_row, group);
-        }
+        for (int64_t i = 0; i < n; i++)
+            BRIM_TRY(brim_cuda_row_fill(s, array, row + i, piece + (size_t)i * row_bytes, err));
         BRIM_TRY(piece_send(cuda, (uint8_t *)to + (size_t)row * row_bytes, (size_t)n * row_bytes,
                             s->name, err));
     }
@@ -278,59 +91,30 @@ static size_t round_256(size_t n)
     return (n + 255) / 256 * 256;
 }
 
-/* Bytes of one row of the three arrays as the device holds them. */
-struct raw_rows {
-    size_t data, scales, biases;
-};
-
-static struct raw_rows raw_rows(const struct brim_cuda_table *w)
-{
-    size_t n_in = (size_t)w->n_in, element = brim_dtype_bytes(w->dtype);
-    switch (w->kind) {
-    case BRIM_WEIGHT_DENSE:
-        return (struct raw_rows){n_in * element, 0, 0};
-    case BRIM_WEIGHT_Q8_0:
-        return (struct raw_rows){n_in, n_in / 32 * 2, 0};
-    default: {
-        size_t params = n_in / (size_t)w->group * element;
-        return (struct raw_rows){n_in / 2, params, params};
-    }
-    }
-}
-
 /* Set the pointers of *w inside one block; returns its size (block NULL: only that). */
 static size_t raw_place(struct brim_cuda_table *w, uint8_t *block)
 {
-    struct raw_rows rows = raw_rows(w);
-    size_t n = (size_t)w->n_out, data = round_256(n * rows.data);
-    size_t scales = round_256(n * rows.scales);
-    if (block) {
-        w->data = block;
-        w->scales = rows.scales ? block + data : NULL;
-        w->biases = rows.biases ? block + data + scales : NULL;
+    const void **const arrays[] = {&w->data, &w->scales, &w->biases};
+    size_t at = 0;
+    for (int i = 0; i < 3; i++) {
+        size_t n_bytes = (size_t)w->n_out * brim_cuda_row_bytes(w, (enum brim_cuda_array)i);
+        if (block) *arrays[i] = n_bytes ? block + at : NULL;
+        at += round_256(n_bytes);
     }
-    return data + scales + round_256(n * rows.biases);
+    return at;
 }
 
 static brim_status raw_send(struct cuda_backend *cuda, const struct brim_cuda_table *w,
-                            const struct source *s, brim_error *err)
+                            const struct brim_cuda_source *s, brim_error *err)
 {
-    fill_fn *data = fill_data, *scales = fill_scales, *biases = fill_biases;
-    switch (s->parts[0].kind) {
-    case BRIM_WEIGHT_Q4_0:
-    case BRIM_WEIGHT_Q4_1:
-        data = fill_q4_codes, scales = fill_q4_scales, biases = fill_q4_biases;
-        break;
-    case BRIM_WEIGHT_Q8_0:
-        data = fill_q8_codes, scales = fill_q8_scales;
-        break;
-    default:
-        break;
+    const void *const arrays[] = {w->data, w->scales, w->biases};
+    for (int i = 0; i < 3; i++) {
+        enum brim_cuda_array array = (enum brim_cuda_array)i;
+        /* The description has device pointers to const: only loading writes there. */
+        BRIM_TRY(send_rows(cuda, (void *)(uintptr_t)arrays[i], brim_cuda_row_bytes(w, array),
+                           w->n_out, array, s, err));
     }
-    struct raw_rows rows = raw_rows(w);
-    BRIM_TRY(send_rows(cuda, (void *)w->data, rows.data, w->n_out, data, s, err));
-    BRIM_TRY(send_rows(cuda, (void *)w->scales, rows.scales, w->n_out, scales, s, err));
-    return send_rows(cuda, (void *)w->biases, rows.biases, w->n_out, biases, s, err);
+    return BRIM_OK;
 }
 
 /* Device memory that is only needed until the matrix is repacked. */
@@ -397,7 +181,7 @@ static brim_status repack(struct cuda_backend *cuda, struct brim_matrix *matrix,
 
 /* The parts of `s` into *linear, already described by linear->raw. */
 static brim_status send(struct cuda_backend *cuda, struct brim_matrix *matrix,
-                        struct brim_cuda_linear *linear, const struct source *s,
+                        struct brim_cuda_linear *linear, const struct brim_cuda_source *s,
                         enum brim_matrix_role role, brim_error *err)
 {
     struct brim_cuda_table file = linear->raw;
@@ -438,7 +222,7 @@ static brim_status send_vector(struct cuda_backend *cuda, float *to, const float
 
 /* Additive biases in the order of the rows; `values` is host memory of n_out. */
 static brim_status send_bias(struct cuda_backend *cuda, struct brim_matrix *matrix,
-                             struct brim_cuda_linear *linear, const struct source *s,
+                             struct brim_cuda_linear *linear, const struct brim_cuda_source *s,
                              const struct brim_weight *const *biases, float *values,
                              brim_error *err)
 {
@@ -458,36 +242,13 @@ static brim_status send_bias(struct cuda_backend *cuda, struct brim_matrix *matr
 
 /* ---- matrices ---- */
 
-static void describe(struct brim_cuda_linear *linear, struct source *s)
+static void describe(struct brim_cuda_linear *linear, struct brim_cuda_source *s)
 {
-    const struct brim_weight *first = &s->parts[0];
-    *linear = (struct brim_cuda_linear){.n_in = first->n_in, .paired = s->paired};
-    for (int i = 0; i < s->n_part; i++) linear->n_out += s->parts[i].n_out;
-    struct brim_cuda_table *w = &linear->raw;
-    *w = (struct brim_cuda_table){
-        .kind = first->kind, .dtype = first->dtype, .n_out = linear->n_out, .n_in = first->n_in};
-    switch (first->kind) {
-    case BRIM_WEIGHT_DENSE:
-        return;
-    case BRIM_WEIGHT_Q8_0:
-        w->dtype = BRIM_DTYPE_F16;
-        w->group = 32;
-        return;
-    case BRIM_WEIGHT_AFFINE4:
-        w->group = first->group;
-        break;
-    case BRIM_WEIGHT_Q4_0:
-    case BRIM_WEIGHT_Q4_1:
-        w->kind = BRIM_WEIGHT_AFFINE4;
-        w->group = 32;
-        w->dtype = BRIM_DTYPE_F16;
-        for (int i = 0; i < s->n_part; i++)
-            if (s->parts[i].kind == BRIM_WEIGHT_Q4_0 && brim_weight_q4_0_overflows(&s->parts[i]))
-                w->dtype = BRIM_DTYPE_F32;
-        break;
-    }
-    linear->is_w4 = true;
-    s->param_dtype = w->dtype;
+    *linear = (struct brim_cuda_linear){.paired = s->paired};
+    linear->raw = brim_cuda_rows_describe(s);
+    linear->is_w4 = linear->raw.kind == BRIM_WEIGHT_AFFINE4;
+    linear->n_out = linear->raw.n_out;
+    linear->n_in = linear->raw.n_in;
 }
 
 static void matrix_release(struct cuda_backend *cuda, struct brim_matrix *matrix)
@@ -517,7 +278,7 @@ static brim_status load(struct cuda_backend *cuda, struct brim_matrix *matrix,
     int n_linear = join ? 1 : n_part;
     for (int i = 0; i < n_linear; i++) {
         struct brim_cuda_linear *linear = &matrix->parts[i];
-        struct source s = {
+        struct brim_cuda_source s = {
             .parts = parts + i, .n_part = join ? n_part : 1, .paired = pair, .name = name};
         describe(linear, &s);
         matrix->n_part++;
