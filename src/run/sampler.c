@@ -246,14 +246,15 @@ static int32_t draw(brim_sampler *sampler, const float *logits, float largest)
         weight[i] = expf((logits[key_id(keys[i])] - largest) / s->temperature);
         sum += (double)weight[i];
     }
-    if (s->top_p < 1) {
-        /* All weights below (1 - p) sum / n together are less than (1 - p) sum: the nucleus does
-         * not need them. This leaves hundreds of candidates where a vocabulary has 150,000. */
+    if (s->top_p < 1 || k < n_vocab) {
+        /* Drawn from the best down. All weights below (1 - p) sum / n together are less than
+         * (1 - p) sum: the nucleus does not need them. This leaves hundreds of candidates where a
+         * vocabulary has 150,000. */
         float least = (float)((1 - (double)s->top_p) * sum / (double)n * 0.999);
         size_t n_kept = 0;
         for (size_t i = 0; i < n; i++)
             if (weight[i] >= least) keys[n_kept++] = keys[i];
-        double enough = (double)s->top_p * sum;
+        double enough = s->top_p < 1 ? (double)s->top_p * sum : INFINITY;
         begin = n_kept - nucleus(sampler, logits, largest, n_kept, enough, &sum);
         n = n_kept;
     } else if (s->min_p > 0) {

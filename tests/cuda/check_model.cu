@@ -1,0 +1,658 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The model's own kernels on the GPU against plain C in f64: every form, odd sizes, positions at
+ * tile edges, poisoned outputs, cache and workspace. Ends with the line "N passed, N failed, N
+ * skipped"; without a device all is skipped, with the reason. The sampler is in check_sample.cu.
+ *   gpu_check_model [short] */
+#include <algorithm>
+
+#include "cuda/model/attn.h"
+#include "model_device.h"
+
+extern "C" {
+#include "tensor/rope.h"
+}
+
+static int n_passed, n_failed;
+static bool is_short;
+
+static void expect(bool ok, const std::string &what)
+{
+    ok ? n_passed++ : n_failed++;
+    if (!ok && n_failed < 40) printf("FAILED %s\n", what.c_str());
+}
+
+/* Largest |got - want| / (bound of the element); NaN counts as infinite. */
+struct worst_error {
+    double ratio = 0, got = 0, want = 0;
+    size_t at = 0;
+    void see(double value, double reference, double bound, size_t i)
+    {
+        double r = fabs(value - reference) / bound;
+        if (!(r <= 1e30)) r = 1e30;
+        if (r > ratio) ratio = r, got = value, want = reference, at = i;
+    }
+    std::string text() const
+    {
+        char buf[128];
+        snprintf(buf, sizeof buf, " (element %zu: %.8g, not %.8g, %.2f of the bound)", at, got,
+                 want, ratio);
+        return buf;
+    }
+};
+
+static const double BF16 = 1.0 / 256, U = 1.0 / (1 << 24); /* half an ulp of bf16 is BF16 / 2 */
+
+/* ---- embedding, norm, SwiGLU, add ------------------------------------------------------------ */
+
+static void check_embed(brim_weight_kind kind, brim_dtype dtype, int group, int64_t n_in)
+{
+    brim_rng rng;
+    brim_rng_seed(&rng, (uint64_t)(kind * 100 + dtype * 10 + group + n_in));
+    const int64_t n_out = 37, n_row = 5, stride = n_in + 3;
+    std::vector<float> table((size_t)(n_out * n_in));
+    std::vector<uint8_t> data, scales, biases;
+    if (kind == BRIM_WEIGHT_DENSE) {
+        data = narrow(randoms(table.size(), &rng, 1), dtype);
+        table = widen(data, dtype);
+    } else if (kind == BRIM_WEIGHT_AFFINE4) {
+        data.resize(table.size() / 2);
+        for (uint8_t &b : data) b = (uint8_t)brim_rng_u32(&rng);
+        scales = narrow(randoms(table.size() / group, &rng, 0.1f), dtype);
+        biases = narrow(randoms(table.size() / group, &rng, 0.5f), dtype);
+        std::vector<float> s = widen(scales, dtype), b = widen(biases, dtype);
+        for (size_t i = 0; i < table.size(); i++)
+            table[i] = fmaf(s[i / group], (float)(i % 2 ? data[i / 2] >> 4 : data[i / 2] & 15),
+                            b[i / group]);
+    } else {
+        std::vector<uint8_t> blocks(table.size() / 32 * 34);
+        for (uint8_t &b : blocks) b = (uint8_t)brim_rng_u32(&rng);
+        for (size_t i = 0; i < table.size() / 32; i++) {
+            uint16_t d = brim_f16_from_f32(gaussian(&rng) * 0.02f);
+            memcpy(&blocks[34 * i], &d, 2);
+            for (int j = 0; j < 32; j++)
+                table[32 * i + j] = brim_f32_from_f16(d) * (float)(int8_t)blocks[34 * i + 2 + j];
+        }
+        data.resize(table.size());
+        scales.resize(table.size() / 16);
+        brim_q8_split(blocks.data(), (int64_t)table.size() / 32, (int8_t *)data.data(),
+                      (uint16_t *)scales.data());
+    }
+    device_array<uint8_t> d_data(data), d_scales(scales), d_biases(biases);
+    std::vector<int32_t> ids = {0, 36, 7, 37, -1}; /* the last two are outside */
+    device_array<int32_t> d_ids(ids);
+    device_array<float> x((size_t)(n_row * stride));
+    x.fill(0x5A);
+    float poison;
+    memset(&poison, 0x5A, 4);
+    brim_cuda_embed_args a = {
+        n_row,     {kind, dtype, group, n_out, n_in, d_data.ptr, d_scales.ptr, d_biases.ptr},
+        d_ids.ptr, x.ptr,
+        stride,    0};
+    RUN(brim_cuda_embed(&a, NULL, &err));
+    std::vector<float> got = x.to_host();
+    bool ok = true;
+    for (int64_t row = 0; row < n_row; row++)
+        for (int64_t i = 0; i < stride; i++) {
+            float v = got[(size_t)(row * stride + i)];
+            if (i >= n_in)
+                ok &= v == poison;
+            else if (row >= 3)
+                ok &= isnan(v);
+            else
+                ok &= v == table[(size_t)(ids[(size_t)row] * n_in + i)];
+        }
+    expect(ok, "embed kind " + std::to_string(kind) + " dtype " + std::to_string(dtype) + " n_in " +
+                   std::to_string(n_in));
+}
+
+static void check_rmsnorm(int64_t n, int64_t n_row, int64_t stride, bool plain)
+{
+    brim_rng rng;
+    brim_rng_seed(&rng, (uint64_t)(n * 7 + n_row));
+    std::vector<float> x = randoms((size_t)(n_row * stride), &rng, 3),
+                       w = randoms((size_t)n, &rng, 1);
+    device_array<float> d_x(x), d_w(w), work((size_t)n_row);
+    device_array<uint16_t> y((size_t)(n_row * stride));
+    y.fill(0xFF);
+    work.fill(0xFF);
+    brim_cuda_rmsnorm_args a = {n_row, n,     d_x.ptr, stride, d_w.ptr,
+                                1e-6f, y.ptr, stride,  0,      work.ptr};
+    if (plain)
+        RUN(brim_cuda_rmsnorm_plain(&a, NULL, &err));
+    else
+        RUN(brim_cuda_rmsnorm(&a, NULL, &err));
+    std::vector<uint16_t> got = y.to_host();
+    worst_error e;
+    bool outside = true;
+    for (int64_t row = 0; row < n_row; row++) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            sum += (double)x[(size_t)(row * stride + i)] * (double)x[(size_t)(row * stride + i)];
+        double inv = 1 / sqrt(sum / (double)n + (double)1e-6f);
+        for (int64_t i = 0; i < stride; i++) {
+            size_t at = (size_t)(row * stride + i);
+            if (i >= n) {
+                outside &= got[at] == 0xFFFF;
+                continue;
+            }
+            double want = (double)x[at] * inv * (double)w[(size_t)i];
+            e.see((double)brim_f32_from_bf16(got[at]), want, fabs(want) * (BF16 / 2 * 1.01) + 1e-30,
+                  at);
+        }
+    }
+    expect(e.ratio <= 1 && outside,
+           std::string(plain ? "rmsnorm plain " : "rmsnorm ") + std::to_string(n) + e.text());
+}
+
+static void check_swiglu(int64_t n_ff, int64_t n_row, brim_dtype dtype, int paired, bool plain)
+{
+    brim_rng rng;
+    brim_rng_seed(&rng, (uint64_t)(n_ff * 3 + n_row + dtype + paired));
+    int64_t stride = 2 * n_ff + 8, y_stride = n_ff + 8;
+    std::vector<uint8_t> in = narrow(randoms((size_t)(n_row * stride), &rng, 4), dtype);
+    std::vector<float> x = widen(in, dtype);
+    device_array<uint8_t> d_in(in);
+    device_array<uint16_t> y((size_t)(n_row * y_stride));
+    device_array<float> work((size_t)(n_row * n_ff));
+    y.fill(0xFF);
+    brim_cuda_swiglu_args a = {n_row,  n_ff,  d_in.ptr, dtype, stride,
+                               paired, y.ptr, y_stride, 0,     work.ptr};
+    if (plain)
+        RUN(brim_cuda_swiglu_plain(&a, NULL, &err));
+    else
+        RUN(brim_cuda_swiglu(&a, NULL, &err));
+    std::vector<uint16_t> got = y.to_host();
+    worst_error e;
+    for (int64_t row = 0; row < n_row; row++)
+        for (int64_t i = 0; i < n_ff; i++) {
+            double g = (double)x[(size_t)(row * stride + (paired ? brim_w4_pair_row(i, 0) : i))];
+            double up =
+                (double)x[(size_t)(row * stride + (paired ? brim_w4_pair_row(i, 1) : i + n_ff))];
+            double want = g / (1 + exp(-g)) * up;
+            size_t at = (size_t)(row * y_stride + i);
+            e.see((double)brim_f32_from_bf16(got[at]), want, fabs(want) * (BF16 / 2 * 1.01) + 1e-30,
+                  at);
+        }
+    expect(e.ratio <= 1, "swiglu " + std::to_string(n_ff) + e.text());
+}
+
+static void check_add(int64_t n, brim_dtype dtype)
+{
+    brim_rng rng;
+    brim_rng_seed(&rng, (uint64_t)n);
+    std::vector<float> x = randoms((size_t)(3 * n), &rng, 1);
+    std::vector<uint8_t> y = narrow(randoms((size_t)(3 * n), &rng, 1), dtype);
+    std::vector<float> yf = widen(y, dtype);
+    device_array<float> d_x(x);
+    device_array<uint8_t> d_y(y);
+    brim_cuda_add_args a = {3, n, d_x.ptr, n, d_y.ptr, dtype, n, 0};
+    RUN(brim_cuda_add(&a, NULL, &err));
+    std::vector<float> got = d_x.to_host();
+    bool ok = true;
+    for (size_t i = 0; i < x.size(); i++) ok &= got[i] == x[i] + yf[i];
+    expect(ok, "add " + std::to_string(n));
+}
+
+/* ---- rotation -------------------------------------------------------------------------------- */
+
+static void check_rotate(int n_head, int n_head_kv, int head_dim, brim_dtype in_dtype,
+                         brim_dtype kv_dtype, bool norm, int64_t first_pos, int64_t n_row,
+                         bool plain)
+{
+    brim_rng rng;
+    brim_rng_seed(&rng, (uint64_t)(n_head * 1000 + head_dim * 10 + norm + first_pos));
+    int64_t n_position = first_pos + n_row + 2,
+            width = (int64_t)(n_head + 2 * n_head_kv) * head_dim;
+    int64_t stride = width + 8;
+    int n_pair = head_dim / 2;
+    std::vector<double> inv_freq((size_t)n_pair);
+    brim_rope_config config = {};
+    double amplitude;
+    brim_rope_frequencies(&config, 1e6, head_dim, inv_freq.data(), &amplitude);
+    device_array<double> d_freq(inv_freq);
+    device_array<float> table((size_t)(n_position * head_dim));
+    brim_cuda_rope_table_args t = {n_position, n_pair, 1.25, d_freq.ptr, table.ptr};
+    RUN(brim_cuda_rope_table(&t, NULL, &err));
+
+    std::vector<uint8_t> qkv = narrow(randoms((size_t)(n_row * stride), &rng, 2), in_dtype);
+    std::vector<float> x = widen(qkv, in_dtype), qn = randoms((size_t)head_dim, &rng, 1),
+                       kn = randoms((size_t)head_dim, &rng, 1);
+    device_array<uint8_t> d_qkv(qkv);
+    device_array<float> d_qn(qn), d_kn(kn), work((size_t)(n_row * (n_head + n_head_kv) * head_dim));
+    size_t kv_bytes = (size_t)(n_head_kv * n_position * head_dim) * brim_dtype_bytes(kv_dtype);
+    device_array<uint8_t> k(kv_bytes), v(kv_bytes),
+        q((size_t)(n_row * n_head * head_dim) * brim_dtype_bytes(kv_dtype));
+    k.fill(0xFF), v.fill(0xFF), q.fill(0xFF), work.fill(0xFF);
+    device_array<int64_t> pos(std::vector<int64_t>{first_pos});
+    brim_cuda_rotate_args a = {};
+    a.n_row = n_row, a.n_head = n_head, a.qkv = d_qkv.ptr, a.qkv_dtype = in_dtype,
+    a.qkv_stride = stride;
+    a.q_norm = norm ? d_qn.ptr : NULL, a.k_norm = norm ? d_kn.ptr : NULL, a.eps = 1e-6f;
+    a.rope_table = table.ptr, a.first_pos = pos.ptr;
+    a.kv = {k.ptr, v.ptr, kv_dtype, n_head_kv, head_dim, n_position};
+    a.q = q.ptr, a.workspace = work.ptr;
+    if (plain)
+        RUN(brim_cuda_rotate_plain(&a, NULL, &err));
+    else
+        RUN(brim_cuda_rotate(&a, NULL, &err));
+    std::vector<float> gq = widen(q.to_host(), kv_dtype), gk = widen(k.to_host(), kv_dtype),
+                       gv = widen(v.to_host(), kv_dtype);
+    double unit = kv_dtype == BRIM_DTYPE_F16 ? 1.0 / 2048 : 8 * U;
+    worst_error e;
+    bool outside = true;
+    for (int64_t row = 0; row < n_row; row++)
+        for (int64_t h = 0; h < n_head + 2 * n_head_kv; h++) {
+            std::vector<double> in((size_t)head_dim);
+            double sum = 0;
+            for (int i = 0; i < head_dim; i++) {
+                in[(size_t)i] = (double)x[(size_t)(row * stride + h * head_dim + i)];
+                sum += in[(size_t)i] * in[(size_t)i];
+            }
+            bool is_v = h >= n_head + n_head_kv, is_q = h < n_head;
+            if (norm && !is_v)
+                for (int i = 0; i < head_dim; i++)
+                    in[(size_t)i] *=
+                        (double)(is_q ? qn : kn)[(size_t)i] / sqrt(sum / head_dim + (double)1e-6f);
+            for (int i = 0; i < head_dim; i++) {
+                int p = i % n_pair;
+                double angle = (double)(first_pos + row) * inv_freq[(size_t)p];
+                double lo = in[(size_t)p], hi = in[(size_t)(p + n_pair)];
+                double want = is_v ? in[(size_t)i]
+                                   : 1.25 * (i < n_pair ? lo * cos(angle) - hi * sin(angle)
+                                                        : hi * cos(angle) + lo * sin(angle));
+                size_t at =
+                    is_q ? (size_t)((row * n_head + h) * head_dim + i)
+                         : (size_t)((((h - n_head) % n_head_kv) * n_position + first_pos + row) *
+                                        head_dim +
+                                    i);
+                const std::vector<float> &got = is_q ? gq : is_v ? gv : gk;
+                e.see((double)got[at], want,
+                      fabs(want) * unit / 2 * 1.05 + (fabs(lo) + fabs(hi)) * 8 * U + 1e-7, at);
+            }
+        }
+    for (int64_t h = 0; h < n_head_kv; h++)
+        for (int64_t p = 0; p < n_position; p++)
+            if (p < first_pos || p >= first_pos + n_row)
+                for (int i = 0; i < head_dim; i++)
+                    outside &= isnan(gk[(size_t)((h * n_position + p) * head_dim + i)]) &&
+                               isnan(gv[(size_t)((h * n_position + p) * head_dim + i)]);
+    expect(e.ratio <= 1 && outside, std::string(plain ? "rotate plain" : "rotate") + " head_dim " +
+                                        std::to_string(head_dim) + " norm " + std::to_string(norm) +
+                                        " position " + std::to_string(first_pos) + e.text());
+}
+
+static void check_rope_table(void)
+{
+    int n_pair = 64;
+    int64_t n_position = 40960;
+    std::vector<double> inv_freq((size_t)n_pair);
+    brim_rope_config config = {};
+    double amplitude;
+    brim_rope_frequencies(&config, 1e6, 128, inv_freq.data(), &amplitude);
+    device_array<double> d_freq(inv_freq);
+    device_array<float> table((size_t)(n_position * 128));
+    brim_cuda_rope_table_args t = {n_position, n_pair, amplitude, d_freq.ptr, table.ptr};
+    RUN(brim_cuda_rope_table(&t, NULL, &err));
+    std::vector<float> got = table.to_host(), cosine(64), sine(64);
+    worst_error e;
+    for (int64_t p :
+         {(int64_t)0, (int64_t)1, (int64_t)127, (int64_t)4096, (int64_t)32767, (int64_t)40959}) {
+        brim_rope_table(inv_freq.data(), n_pair, amplitude, p, 1, cosine.data(), sine.data());
+        for (int i = 0; i < n_pair; i++) {
+            e.see((double)got[(size_t)(p * 128 + i)], (double)cosine[(size_t)i],
+                  fabs((double)cosine[(size_t)i]) * 2 * U + 1e-12, (size_t)i);
+            e.see((double)got[(size_t)(p * 128 + 64 + i)], (double)sine[(size_t)i],
+                  fabs((double)sine[(size_t)i]) * 2 * U + 1e-12, (size_t)i);
+        }
+    }
+    expect(e.ratio <= 1, "rope table" + e.text());
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+enum form { DECODE, PREFILL, PLAIN };
+static const char *const form_name[] = {"decode", "prefill", "plain"};
+
+struct attention_case {
+    int n_head, n_head_kv, head_dim;
+    brim_dtype dtype;
+    int64_t n_position;
+    std::vector<float> k, v, q_all; /* as stored; q of every position */
+    std::vector<uint8_t> k_bytes, v_bytes;
+    device_array<uint8_t> d_k, d_v, d_q, d_work;
+    device_array<int64_t> d_pos;
+    size_t unit;
+
+    attention_case(int heads, int heads_kv, int dim, brim_dtype dt, int64_t n)
+        : n_head(heads), n_head_kv(heads_kv), head_dim(dim), dtype(dt), n_position(n),
+          d_k((size_t)(heads_kv * n * dim) * brim_dtype_bytes(dt)), d_v(d_k.n),
+          d_q((size_t)(heads * n * dim) * brim_dtype_bytes(dt)),
+          d_work(std::max(brim_cuda_attention_decode_bytes(heads, heads_kv, dim),
+                          brim_cuda_attention_plain_bytes(160, heads, n))),
+          d_pos(1), unit(brim_dtype_bytes(dt))
+    {
+        brim_rng rng;
+        brim_rng_seed(&rng, (uint64_t)(heads * 100 + dim + n));
+        k_bytes = narrow(randoms((size_t)(heads_kv * n * dim), &rng, 1), dt);
+        v_bytes = narrow(randoms((size_t)(heads_kv * n * dim), &rng, 1), dt);
+        k = widen(k_bytes, dt), v = widen(v_bytes, dt);
+        q_all = widen(narrow(randoms((size_t)(heads * n * dim), &rng, 1.5f), dt), dt);
+        d_q.from(narrow(q_all, dt));
+    }
+
+    /* The cache with n_key positions stored, NaN behind them. */
+    void store(int64_t n_key)
+    {
+        std::vector<uint8_t> pk = k_bytes, pv = v_bytes;
+        size_t head_bytes = (size_t)(n_position * head_dim) * unit,
+               kept = (size_t)(n_key * head_dim) * unit;
+        for (size_t h = 0; h < (size_t)n_head_kv; h++) {
+            memset(&pk[h * head_bytes] + kept, 0xFF, head_bytes - kept);
+            memset(&pv[h * head_bytes] + kept, 0xFF, head_bytes - kept);
+        }
+        d_k.from(pk);
+        d_v.from(pv);
+    }
+
+    std::vector<uint16_t> run(form f, int64_t first_pos, int64_t n_row)
+    {
+        int64_t stride = (int64_t)n_head * head_dim + 8;
+        device_array<uint16_t> out((size_t)(n_row * stride));
+        out.fill(0xFF);
+        d_pos.from({first_pos});
+        brim_cuda_attention_args a = {};
+        a.n_row = n_row, a.n_head = n_head, a.first_pos = d_pos.ptr;
+        a.q = d_q.ptr + (size_t)(first_pos * n_head * head_dim) * unit;
+        a.kv = {d_k.ptr, d_v.ptr, dtype, n_head_kv, head_dim, n_position};
+        a.scale = 1 / sqrtf((float)head_dim);
+        a.out = out.ptr, a.out_stride = stride, a.workspace = d_work.ptr;
+        a.n_key_max = std::min(n_position, first_pos + n_row + 3);
+        if (f == DECODE)
+            RUN(brim_cuda_attention_decode(&a, NULL, &err));
+        else if (f == PREFILL)
+            RUN(brim_cuda_attention_prefill(&a, NULL, &err));
+        else
+            RUN(brim_cuda_attention_plain(&a, NULL, &err));
+        return out.to_host();
+    }
+
+    /* Decode's counters are zero, the rest of its workspace is poison. */
+    void poison_workspace(form f)
+    {
+        d_work.fill(0xFF);
+        if (f == DECODE) CHECK(cudaMemset(d_work.ptr, 0, 4096));
+    }
+
+    /* One row and head in f64; bound: what the form may differ by. */
+    void reference(int64_t position, int head, std::vector<double> &out, double *bound) const
+    {
+        int64_t hkv = head / (n_head / n_head_kv), base = hkv * n_position * head_dim;
+        const float *q = &q_all[(size_t)((position * n_head + head) * head_dim)];
+        std::vector<double> s((size_t)position + 1);
+        double top = -1e300, sum = 0, size = 0;
+        for (int64_t j = 0; j <= position; j++) {
+            double dot = 0;
+            for (int d = 0; d < head_dim; d++)
+                dot += (double)q[d] * (double)k[(size_t)(base + j * head_dim + d)];
+            s[(size_t)j] = dot / sqrt((double)head_dim);
+            top = std::max(top, s[(size_t)j]);
+        }
+        out.assign((size_t)head_dim, 0);
+        for (int64_t j = 0; j <= position; j++) {
+            double w = exp(s[(size_t)j] - top);
+            sum += w;
+            for (int d = 0; d < head_dim; d++)
+                out[(size_t)d] += w * (double)v[(size_t)(base + j * head_dim + d)];
+            size = std::max(size, w);
+        }
+        for (double &o : out) o /= sum;
+        /* weights rounded to f16 (2^-11 of their sum of squares, by the root), scores in f32 */
+        *bound = 4 * (1.0 / 2048 + 64 * U);
+    }
+};
+
+static void check_attention_rows(attention_case &c, form f, int64_t first_pos, int64_t n_row,
+                                 int n_look)
+{
+    c.store(first_pos + n_row);
+    c.poison_workspace(f);
+    std::vector<uint16_t> got = c.run(f, first_pos, n_row);
+    int64_t stride = (int64_t)c.n_head * c.head_dim + 8;
+    std::string what = std::string("attention ") + form_name[f] + " heads " +
+                       std::to_string(c.n_head) + "/" + std::to_string(c.n_head_kv) + " dim " +
+                       std::to_string(c.head_dim) + " " + brim_dtype_name(c.dtype) + " position " +
+                       std::to_string(first_pos) + " rows " + std::to_string(n_row);
+    worst_error e;
+    bool whole = true;
+    brim_rng rng;
+    brim_rng_seed(&rng, (uint64_t)(first_pos * 31 + n_row));
+    for (int i = 0; i < n_look; i++) {
+        int64_t row = i == 0   ? 0
+                      : i == 1 ? n_row - 1
+                               : (int64_t)(brim_rng_u32(&rng) % (uint32_t)n_row);
+        int head = (int)(brim_rng_u32(&rng) % (uint32_t)c.n_head);
+        std::vector<double> want;
+        double bound;
+        c.reference(first_pos + row, head, want, &bound);
+        for (int d = 0; d < c.head_dim; d++) {
+            size_t at = (size_t)(row * stride + head * c.head_dim + d);
+            e.see((double)brim_f32_from_bf16(got[at]), want[(size_t)d],
+                  fabs(want[(size_t)d]) * BF16 / 2 + bound, at);
+        }
+    }
+    for (int64_t row = 0; row < n_row; row++)
+        for (int64_t i = 0; i < stride; i++) {
+            uint16_t v = got[(size_t)(row * stride + i)];
+            whole &= i < stride - 8 ? !isnan(brim_f32_from_bf16(v)) : v == 0xFFFF;
+        }
+    expect(e.ratio <= 1, what + e.text());
+    expect(whole, what + ": every result is a number, nothing else is written");
+    expect(got == c.run(f, first_pos, n_row), what + ": the same bits again");
+}
+
+/* Each row alone, or in other pieces, has the bits it has among its neighbours. */
+static void check_attention_pieces(attention_case &c, form f, int64_t first_pos, int64_t n_row,
+                                   int64_t piece)
+{
+    c.store(first_pos + n_row);
+    c.poison_workspace(f);
+    std::vector<uint16_t> got = c.run(f, first_pos, n_row);
+    bool same = true;
+    size_t stride = (size_t)c.n_head * (size_t)c.head_dim + 8;
+    for (int64_t row = 0; row < n_row; row += piece) {
+        int64_t n = std::min(piece, n_row - row);
+        std::vector<uint16_t> alone = c.run(f, first_pos + row, n);
+        same &=
+            std::equal(alone.begin(), alone.end(), got.begin() + (int64_t)((size_t)row * stride));
+    }
+    expect(same, std::string("attention ") + form_name[f] + " dim " + std::to_string(c.head_dim) +
+                     " position " + std::to_string(first_pos) + ": pieces of " +
+                     std::to_string(piece) + " have the bits of the whole");
+}
+
+/* Decode, prefill and plain of the same row lie within twice the bound of each other. */
+static void check_attention_forms(attention_case &c, int64_t first_pos, int64_t n_row)
+{
+    c.store(first_pos + n_row);
+    c.poison_workspace(DECODE);
+    std::vector<uint16_t> a = c.run(DECODE, first_pos, n_row), b = c.run(PREFILL, first_pos, n_row),
+                          p = c.run(PLAIN, first_pos, n_row);
+    worst_error e;
+    size_t stride = (size_t)c.n_head * (size_t)c.head_dim + 8;
+    for (size_t i = 0; i < a.size(); i++) {
+        if (i % stride >= stride - 8) continue;
+        double x = (double)brim_f32_from_bf16(a[i]), y = (double)brim_f32_from_bf16(b[i]),
+               z = (double)brim_f32_from_bf16(p[i]);
+        double bound = fabs(x) * BF16 + 8 * (1.0 / 2048 + 64 * U);
+        e.see(y, x, bound, i);
+        e.see(z, x, bound, i);
+    }
+    expect(e.ratio <= 1,
+           "attention: decode, prefill and plain agree at " + std::to_string(first_pos) + e.text());
+}
+
+static void check_attention(int n_head, int n_head_kv, int head_dim, brim_dtype dtype,
+                            int64_t n_position, bool full)
+{
+    attention_case c(n_head, n_head_kv, head_dim, dtype, n_position);
+    std::vector<int64_t> edges = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129};
+    if (full)
+        for (int64_t n : {255, 256, 257, 2047, 2048, 2049, 4095, 4096, 4097}) edges.push_back(n);
+    for (int64_t n_key : edges) {
+        if (n_key > n_position) break;
+        int64_t rows = std::min(n_key, (int64_t)(1 + n_key % 8));
+        check_attention_rows(c, DECODE, n_key - 1, 1, 4);
+        check_attention_rows(c, DECODE, n_key - rows, rows, 4);
+        check_attention_rows(c, PREFILL, 0, n_key, 6);
+        if (n_key > 100) check_attention_rows(c, PREFILL, n_key - 90, 90, 6);
+        if (n_key < 300) check_attention_rows(c, PLAIN, n_key - rows, rows, 4);
+    }
+    int64_t most = std::min(n_position, (int64_t)150);
+    check_attention_pieces(c, PREFILL, 0, most, 47);
+    check_attention_pieces(c, DECODE, std::min((int64_t)56, n_position - 8), 8, 1);
+    check_attention_forms(c, std::min((int64_t)120, n_position - 8), 8);
+    if (n_position >= 4100) {
+        check_attention_pieces(c, PREFILL, 3900, 180, 77);
+        /* where the split's length changes between two rows of a tile */
+        int64_t edge = (int64_t)attn_n_split(n_head_kv) * ATTN_STEP_KEYS;
+        for (int64_t first : {edge - 8, edge - 5, edge - 1, edge})
+            if (first + 8 <= n_position) {
+                check_attention_rows(c, DECODE, first, 8, 6);
+                check_attention_pieces(c, DECODE, first, 8, 1);
+            }
+        check_attention_forms(c, 4000, 8);
+    }
+}
+
+/* ---- dense products -------------------------------------------------------------------------- */
+
+static void check_dense(brim_weight_kind kind, brim_dtype dtype, int64_t n_row, int64_t n_in,
+                        int64_t n_out, brim_w4_epilogue epilogue)
+{
+    brim_rng rng;
+    brim_rng_seed(&rng, (uint64_t)(n_row * 7 + n_in * 3 + n_out + dtype));
+    int64_t x_stride = n_in % 8 ? n_in + 1 : n_in + 8,
+            n_y = epilogue == BRIM_W4_SWIGLU ? n_out / 2 : n_out, y_stride = n_y + 2;
+    std::vector<float> x = widen(
+        narrow(randoms((size_t)(n_row * x_stride), &rng, 1), BRIM_DTYPE_BF16), BRIM_DTYPE_BF16);
+    std::vector<float> w((size_t)(n_out * n_in)), bias = randoms((size_t)n_out, &rng, 1);
+    std::vector<uint8_t> data, scales;
+    if (kind == BRIM_WEIGHT_DENSE) {
+        data = narrow(randoms(w.size(), &rng, 0.1f), dtype);
+        w = widen(data, dtype);
+    } else {
+        data.resize(w.size());
+        for (uint8_t &b : data) b = (uint8_t)brim_rng_u32(&rng);
+        scales = narrow(randoms(w.size() / 32, &rng, 0.002f), BRIM_DTYPE_F16);
+        std::vector<float> s = widen(scales, BRIM_DTYPE_F16);
+        for (size_t i = 0; i < w.size(); i++) w[i] = s[i / 32] * (float)(int8_t)data[i];
+    }
+    device_array<uint8_t> d_w(data), d_s(scales), d_x(narrow(x, BRIM_DTYPE_BF16));
+    device_array<float> d_bias(bias), y((size_t)(n_row * y_stride));
+    bool f32 = epilogue == BRIM_W4_STORE_F32 || epilogue == BRIM_W4_ADD_F32;
+    std::vector<float> before((size_t)(n_row * y_stride), 0.5f);
+    if (epilogue == BRIM_W4_ADD_F32)
+        y.from(before);
+    else
+        y.fill(0xFF);
+    brim_cuda_dense_args a = {n_row,    {kind, dtype, 0, n_out, n_in, d_w.ptr, d_s.ptr, NULL},
+                              d_x.ptr,  x_stride,
+                              y.ptr,    y_stride,
+                              epilogue, d_bias.ptr,
+                              0};
+    RUN(brim_cuda_dense(&a, NULL, &err));
+    std::vector<float> y32 = y.to_host();
+    const uint16_t *y16 = (const uint16_t *)y32.data();
+    worst_error e;
+    for (int64_t row = 0; row < n_row; row++)
+        for (int64_t o = 0; o < n_y; o += 1 + n_y / 40) {
+            double v[2] = {0, 0}, size[2] = {0, 0};
+            for (int part = 0; part < (epilogue == BRIM_W4_SWIGLU ? 2 : 1); part++) {
+                int64_t at = epilogue == BRIM_W4_SWIGLU ? brim_w4_pair_row(o, part) : o;
+                for (int64_t i = 0; i < n_in; i++) {
+                    double term = (double)w[(size_t)(at * n_in + i)] *
+                                  (double)x[(size_t)(row * x_stride + i)];
+                    v[part] += term, size[part] += term * term;
+                }
+                v[part] += (double)bias[(size_t)at];
+            }
+            /* bf16 weights: each term off by up to BF16 / 2 of itself, 6 deviations of their sum */
+            double unit = n_row > 8 ? BF16 / 2 * 6 * 0.6 : 64 * U;
+            double bound = unit * sqrt(size[0]) + fabs(v[0]) * 8 * U, want = v[0];
+            if (epilogue == BRIM_W4_SWIGLU) {
+                want = v[0] / (1 + exp(-v[0])) * v[1];
+                bound = 1.1 * bound * fabs(v[1]) + unit * sqrt(size[1]) * fabs(v[0]) +
+                        fabs(want) * 16 * U;
+            }
+            if (!f32) bound += fabs(want) * BF16 / 2;
+            if (epilogue == BRIM_W4_ADD_F32) want += 0.5;
+            size_t at = (size_t)(row * y_stride + o);
+            e.see(f32 ? (double)y32[at] : (double)brim_f32_from_bf16(y16[at]), want, bound + 1e-6,
+                  at);
+        }
+    expect(e.ratio <= 1, "dense kind " + std::to_string(kind) + " " + brim_dtype_name(dtype) +
+                             " rows " + std::to_string(n_row) + " " + std::to_string(n_in) + "->" +
+                             std::to_string(n_out) + " epilogue " + std::to_string(epilogue) +
+                             e.text());
+}
+
+int main(int argc, char **argv)
+{
+    is_short = argc > 1 && !strcmp(argv[1], "short");
+    brim_cuda_device device;
+    brim_error err = {};
+    if (brim_cuda_device_get(0, &device, &err) != BRIM_OK) {
+        printf("skipped: %s\n0 passed, 0 failed, 1 skipped\n", err.text);
+        return 77;
+    }
+    for (int64_t n : {32, 96, 2560}) {
+        for (brim_dtype d : {BRIM_DTYPE_F32, BRIM_DTYPE_F16, BRIM_DTYPE_BF16}) {
+            check_embed(BRIM_WEIGHT_DENSE, d, 0, n);
+            check_embed(BRIM_WEIGHT_AFFINE4, d, 32, n);
+        }
+        check_embed(BRIM_WEIGHT_Q8_0, BRIM_DTYPE_F16, 32, n);
+    }
+    check_embed(BRIM_WEIGHT_AFFINE4, BRIM_DTYPE_BF16, 128, 2560);
+    check_embed(BRIM_WEIGHT_AFFINE4, BRIM_DTYPE_F16, 64, 576);
+    for (int64_t n : {1, 3, 64, 80, 576, 896, 2560, 2562, 4096, 16384, 17000})
+        for (bool plain : {false, true}) check_rmsnorm(n, 3, n + (n % 4 ? 1 : 4), plain);
+    for (int64_t n : {8, 96, 120, 1536, 9728})
+        for (int paired : {0, 1})
+            for (brim_dtype d : {BRIM_DTYPE_F32, BRIM_DTYPE_BF16})
+                for (bool plain : {false, true}) check_swiglu(n, 3, d, paired, plain);
+    check_swiglu(13, 3, BRIM_DTYPE_BF16, 0, false);
+    check_add(577, BRIM_DTYPE_BF16);
+    check_add(2560, BRIM_DTYPE_F32);
+    check_rope_table();
+    for (int dim : {8, 16, 24, 40, 64, 80, 128, 256})
+        for (bool norm : {false, true})
+            for (bool plain : {false, true}) {
+                check_rotate(6, 2, dim, BRIM_DTYPE_BF16, BRIM_DTYPE_F16, norm, 0, 3, plain);
+                check_rotate(5, 1, dim, BRIM_DTYPE_F32, BRIM_DTYPE_F32, norm, 3, 2, plain);
+            }
+    check_rotate(32, 8, 128, BRIM_DTYPE_BF16, BRIM_DTYPE_F16, true, 4096, 9, false);
+    printf("rows: %d passed, %d failed\n", n_passed, n_failed);
+    for (int64_t rows : {1, 3, 8, 9, 33, 70})
+        for (brim_dtype d : {BRIM_DTYPE_F32, BRIM_DTYPE_F16, BRIM_DTYPE_BF16}) {
+            check_dense(BRIM_WEIGHT_DENSE, d, rows, 576, 130, BRIM_W4_STORE_F32);
+            check_dense(BRIM_WEIGHT_DENSE, d, rows, 75, 17, BRIM_W4_STORE_BF16);
+            check_dense(BRIM_WEIGHT_DENSE, d, rows, 96, 48, BRIM_W4_SWIGLU);
+            check_dense(BRIM_WEIGHT_DENSE, d, rows, 2560, 65, BRIM_W4_ADD_F32);
+        }
+    for (int64_t rows : {1, 5, 40})
+        for (brim_w4_epilogue e : {BRIM_W4_STORE_F32, BRIM_W4_STORE_BF16, BRIM_W4_SWIGLU})
+            check_dense(BRIM_WEIGHT_Q8_0, BRIM_DTYPE_F16, rows, 288, 96, e);
+    printf("dense: %d passed, %d failed\n", n_passed, n_failed);
+    check_attention(8, 2, 128, BRIM_DTYPE_F16, is_short ? 200 : 4110, !is_short);
+    printf("gqa 4: %d passed, %d failed\n", n_passed, n_failed);
+    check_attention(9, 3, 64, BRIM_DTYPE_F16, is_short ? 200 : 6000, !is_short);
+    check_attention(4, 4, 64, BRIM_DTYPE_F16, 300, true);
+    check_attention(8, 1, 128, BRIM_DTYPE_F16, 300, true);
+    check_attention(16, 1, 64, BRIM_DTYPE_F16, 200, false);
+    check_attention(4, 2, 24, BRIM_DTYPE_F16, 200, false);
+    check_attention(4, 1, 40, BRIM_DTYPE_F32, 300, true);
+    check_attention(3, 1, 128, BRIM_DTYPE_F32, 300, true);
+    check_attention(2, 1, 256, BRIM_DTYPE_F16, 200, false);
+    printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
+    return n_failed != 0;
+}
