@@ -66,7 +66,27 @@ static void bench_attention(device_array<uint8_t> &cache, int64_t n_row, int64_t
     device_array<int64_t> pos(std::vector<int64_t>{n_key - n_row});
     double pairs = (double)n_row * ((double)n_key - ((double)n_row - 1) / 2);
     double floor_us = std::max((double)half * 2 / 4.4e6, pairs * N_HEAD * HEAD_DIM * 4 / 790e6);
-    for (int pdl = 0; pdl < (decode ? 2 : 1); pdl++)
+    if (decode) {
+        device_array<uint16_t> qkv((size_t)n_row * 6144);
+        device_array<float> table((size_t)n_key * HEAD_DIM), w(HEAD_DIM);
+        qkv.fill(0x3C), table.fill(0), w.fill(0);
+        for (int pdl = 0; pdl < 2; pdl++)
+            report("attention_decode_rotating", n_row, n_key, pdl, n, floor_us, [&](int i) {
+                uint8_t *kv = cache.ptr + (size_t)i * 2 * half;
+                brim_cuda_rotate_args r = {};
+                r.n_row = n_row, r.n_head = N_HEAD, r.qkv = qkv.ptr, r.qkv_dtype = BRIM_DTYPE_BF16;
+                r.qkv_stride = 6144, r.q_norm = w.ptr, r.k_norm = w.ptr, r.eps = 1e-6f;
+                r.rope_table = table.ptr, r.first_pos = pos.ptr, r.q = q.ptr;
+                r.kv = {kv, kv + half, BRIM_DTYPE_F16, N_HEAD_KV, HEAD_DIM, n_key};
+                brim_cuda_attention_args a = {};
+                a.n_row = n_row, a.n_head = N_HEAD, a.q = q.ptr, a.first_pos = pos.ptr;
+                a.kv = r.kv, a.scale = 0.0883883f, a.out = out.ptr, a.rotate = &r;
+                a.out_stride = N_HEAD * HEAD_DIM, a.workspace = work.ptr, a.n_key_max = n_key;
+                a.pdl = pdl;
+                RUN(brim_cuda_attention_decode(&a, stream, &err));
+            });
+    }
+    for (int pdl = 0; pdl < 2; pdl++)
         report(decode ? "attention_decode" : "attention_prefill", n_row, n_key, pdl, n, floor_us,
                [&](int i) {
                    brim_cuda_attention_args a = {};

@@ -40,7 +40,8 @@ struct worst_error {
     }
 };
 
-static const double BF16 = 1.0 / 256, U = 1.0 / (1 << 24); /* half an ulp of bf16 is BF16 / 2 */
+/* Rounding moves a bf16 by at most BF16 / 2 of itself, a float by U. */
+static const double BF16 = 1.0 / 128, U = 1.0 / (1 << 24);
 
 /* ---- embedding, norm, SwiGLU, add ------------------------------------------------------------ */
 
@@ -237,7 +238,7 @@ static void check_rotate(int n_head, int n_head_kv, int head_dim, brim_dtype in_
         RUN(brim_cuda_rotate(&a, NULL, &err));
     std::vector<float> gq = widen(q.to_host(), kv_dtype), gk = widen(k.to_host(), kv_dtype),
                        gv = widen(v.to_host(), kv_dtype);
-    double unit = kv_dtype == BRIM_DTYPE_F16 ? 1.0 / 2048 : 8 * U;
+    double unit = kv_dtype == BRIM_DTYPE_F16 ? 1.0 / 1024 : 8 * U;
     worst_error e;
     bool outside = true;
     for (int64_t row = 0; row < n_row; row++)
@@ -491,6 +492,55 @@ static void check_attention_forms(attention_case &c, int64_t first_pos, int64_t 
            "attention: decode, prefill and plain agree at " + std::to_string(first_pos) + e.text());
 }
 
+/* Decode that rotates on the way has the bits of rotation, then decode: results and cache. */
+static void check_attention_rotating(int n_head, int n_head_kv, int head_dim, brim_dtype in_dtype,
+                                     bool norm, int64_t first_pos, int64_t n_row)
+{
+    brim_rng rng;
+    brim_rng_seed(&rng, (uint64_t)(first_pos * 3 + n_row + head_dim));
+    int64_t n_position = first_pos + n_row + 5,
+            stride = (int64_t)(n_head + 2 * n_head_kv) * head_dim;
+    size_t n_kv = (size_t)(n_head_kv * n_position * head_dim);
+    std::vector<uint8_t> cache = narrow(randoms(2 * n_kv, &rng, 1), BRIM_DTYPE_F16);
+    for (int64_t i = 0; i < 2 * n_head_kv; i++)
+        memset(&cache[(size_t)((i * n_position + first_pos) * head_dim * 2)], 0xFF,
+               (size_t)((n_position - first_pos) * head_dim * 2));
+    device_array<uint8_t> qkv(narrow(randoms((size_t)(n_row * stride), &rng, 2), in_dtype));
+    device_array<uint8_t> work(brim_cuda_attention_decode_bytes(n_head, n_head_kv, head_dim));
+    device_array<float> table(randoms((size_t)(n_position * head_dim), &rng, 1));
+    device_array<float> qn(randoms((size_t)head_dim, &rng, 1)),
+        kn(randoms((size_t)head_dim, &rng, 1));
+    device_array<uint16_t> q((size_t)(n_row * n_head * head_dim));
+    device_array<int64_t> pos(std::vector<int64_t>{first_pos});
+    std::vector<uint16_t> out[2];
+    std::vector<uint8_t> after[2];
+    for (int fused = 0; fused < 2; fused++) {
+        device_array<uint8_t> kv(cache);
+        device_array<uint16_t> y((size_t)(n_row * n_head * head_dim));
+        y.fill(0xFF), q.fill(0xFF), work.fill(0);
+        brim_cuda_rotate_args r = {};
+        r.n_row = n_row, r.n_head = n_head, r.qkv = qkv.ptr, r.qkv_dtype = in_dtype;
+        r.qkv_stride = stride, r.eps = 1e-6f, r.rope_table = table.ptr, r.first_pos = pos.ptr;
+        if (norm) r.q_norm = qn.ptr, r.k_norm = kn.ptr;
+        r.kv = {kv.ptr, kv.ptr + n_kv * 2, BRIM_DTYPE_F16, n_head_kv, head_dim, n_position};
+        r.q = q.ptr;
+        brim_cuda_attention_args a = {};
+        a.n_row = n_row, a.n_head = n_head, a.q = q.ptr, a.first_pos = pos.ptr, a.kv = r.kv;
+        a.scale = 1 / sqrtf((float)head_dim), a.out = y.ptr, a.out_stride = n_head * head_dim;
+        a.workspace = work.ptr, a.n_key_max = n_position;
+        if (fused)
+            a.rotate = &r;
+        else
+            RUN(brim_cuda_rotate(&r, NULL, &err));
+        RUN(brim_cuda_attention_decode(&a, NULL, &err));
+        out[fused] = y.to_host(), after[fused] = kv.to_host();
+    }
+    expect(out[0] == out[1] && after[0] == after[1],
+           "attention with rotation: dim " + std::to_string(head_dim) + " position " +
+               std::to_string(first_pos) + " rows " + std::to_string(n_row) +
+               (after[0] == after[1] ? ": results" : ": cache"));
+}
+
 static void check_attention(int n_head, int n_head_kv, int head_dim, brim_dtype dtype,
                             int64_t n_position, bool full)
 {
@@ -653,6 +703,15 @@ int main(int argc, char **argv)
     check_attention(4, 1, 40, BRIM_DTYPE_F32, 300, true);
     check_attention(3, 1, 128, BRIM_DTYPE_F32, 300, true);
     check_attention(2, 1, 256, BRIM_DTYPE_F16, 200, false);
+    for (int64_t first : {0, 1, 15, 100, 120, 127, 128, 250, 2040, 2045, 2048})
+        for (int64_t rows : {1, 3, 8})
+            for (brim_dtype d : {BRIM_DTYPE_BF16, BRIM_DTYPE_F32}) {
+                if (is_short && first > 1000) continue;
+                check_attention_rotating(8, 2, 128, d, true, first, rows);
+                check_attention_rotating(9, 3, 64, d, false, first, rows);
+                check_attention_rotating(16, 8, 128, d, true, first, rows);
+            }
+    check_attention_rotating(6, 2, 24, BRIM_DTYPE_BF16, true, 30, 2);
     printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
     return n_failed != 0;
 }

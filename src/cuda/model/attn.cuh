@@ -36,6 +36,13 @@ BRIM_DEVICE float attn_keep(float from, float to)
 extern "C" brim_status brim_cuda_attn_any(const brim_cuda_attention_args *args, cudaStream_t stream,
                                           brim_error *err);
 
+/* The decode kernel has a form for this cache and these heads. */
+extern "C" bool brim_cuda_attn_has_decode(const brim_cuda_attention_args *args);
+/* It takes any n_row that fits the grid; beyond BRIM_CUDA_DECODE_ROWS only where no row has more
+ * than one split (n_key_max <= ATTN_UNSPLIT_KEYS), which needs no workspace. */
+extern "C" brim_status brim_cuda_attn_decode(const brim_cuda_attention_args *args,
+                                             cudaStream_t stream, brim_error *err);
+
 /* The checks every form needs. */
 extern "C" brim_status brim_cuda_attn_check(const brim_cuda_attention_args *args, brim_error *err);
 

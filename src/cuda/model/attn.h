@@ -20,6 +20,10 @@ enum {
     ATTN_DECODE_WARPS = 8,
     ATTN_STEP_KEYS = ATTN_WARP_KEYS * ATTN_DECODE_WARPS,
     ATTN_MAX_SPLIT = 64,
+    /* Up to here one block has all keys: it takes as long as splitting and merging would. */
+    ATTN_UNSPLIT_KEYS = 512,
+    /* Prefill of this many rows that see up to ATTN_UNSPLIT_KEYS keys is done as decode. */
+    ATTN_SHORT_ROWS = 32,
     /* Blocks wanted for one query: the multiprocessors of an H200. A constant, so that the bits
      * are the same on every device. */
     ATTN_DECODE_BLOCKS = 132
@@ -32,11 +36,12 @@ ATTN_BOTH int attn_n_split(int n_head_kv)
     return n < 1 ? 1 : n > ATTN_MAX_SPLIT ? ATTN_MAX_SPLIT : n;
 }
 
-/* Keys of one split for a row that sees n_key >= 1 of them: whole steps, spread evenly. Split s
- * has the keys s * length...; the row has attn_n_part splits that hold any. 32-bit numbers: a
- * 64-bit division takes a tenth of a microsecond on the device. */
+/* Keys of one split for a row that sees n_key >= 1 of them: whole steps, spread evenly, unless they
+ * are few. Split s has the keys s * length...; the row has attn_n_part splits that hold any. 32-bit
+ * numbers: a 64-bit division takes a tenth of a microsecond on the device. */
 ATTN_BOTH int attn_split_keys(int n_key, int n_split)
 {
+    if (n_key <= ATTN_UNSPLIT_KEYS) return ATTN_UNSPLIT_KEYS;
     unsigned n_step = ((unsigned)n_key + ATTN_STEP_KEYS - 1) / ATTN_STEP_KEYS;
     return (int)((n_step + (unsigned)n_split - 1) / (unsigned)n_split * ATTN_STEP_KEYS);
 }

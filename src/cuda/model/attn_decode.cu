@@ -11,6 +11,7 @@
  * Keys of earlier steps are requested before the predecessor has ended; it may write q and the
  * cache at first_pos and beyond, nothing else. */
 #include "cuda/model/attn.cuh"
+#include "cuda/model/rotate.cuh"
 #include "cuda/ptx/mma.cuh"
 
 namespace
@@ -18,8 +19,12 @@ namespace
 
 enum { N_WARP = ATTN_DECODE_WARPS, N_THREAD = N_WARP * 32, N_STAGE = 2 };
 
+/* What q and the new keys and values are made of. */
+enum source { SOURCE_READY, SOURCE_BF16, SOURCE_F32 };
+
 struct decode_params {
     brim_cuda_attention_args a;
+    brim_cuda_rotate_args r; /* unless SOURCE_READY */
     int n_split;
     uint32_t *arrived; /* [n_tile][n_head_kv] */
     float *parts;      /* [n_tile][n_head_kv][n_split][part_floats]: largest, sum, then results */
@@ -32,7 +37,8 @@ template <int head_dim> struct layout {
         HALF_SLOT = ATTN_WARP_KEYS * ROW_BYTES, /* keys, or values, of a warp's step */
         SLOT = 2 * HALF_SLOT,
         SMEM_BYTES = N_STAGE * N_WARP * SLOT,
-        PART_FLOATS = ATTN_TILE_ROWS * (head_dim + 2)
+        PART_FLOATS = ATTN_TILE_ROWS * (head_dim + 2),
+        FRESH_STRIDE = head_dim + 8 /* f16 elements: fragment loads without bank conflicts */
     };
 };
 
@@ -133,27 +139,18 @@ BRIM_DEVICE void attend(warp_state<head_dim> &w, const uint32_t (&q)[head_dim / 
     }
 }
 
-/* The sum over n states of `values` times their factor; state i at values + i * stride, its largest
- * at largest[i * stride2]. */
+/* A row's four dimensions over several states: results times 2^(largest of the state - largest). */
 struct merged {
     float4 value;
     float largest, sum;
 };
 
-BRIM_DEVICE merged merge(const float *values, const float *largest, const float *sum, int n,
-                         int64_t value_stride, int64_t state_stride)
+BRIM_DEVICE void merge_state(merged &m, float4 v, float largest, float sum)
 {
-    merged m = {make_float4(0, 0, 0, 0), -CUDART_INF_F, 0};
-    for (int i = 0; i < n; i++) m.largest = fmaxf(m.largest, __ldcg(largest + i * state_stride));
-#pragma unroll 4
-    for (int i = 0; i < n; i++) {
-        float take = attn_keep(__ldcg(largest + i * state_stride), m.largest);
-        float4 v = __ldcg((const float4 *)(values + i * value_stride));
-        m.sum += __ldcg(sum + i * state_stride) * take;
-        m.value.x += v.x * take, m.value.y += v.y * take;
-        m.value.z += v.z * take, m.value.w += v.w * take;
-    }
-    return m;
+    float take = attn_keep(largest, m.largest);
+    m.sum += sum * take;
+    m.value.x += v.x * take, m.value.y += v.y * take;
+    m.value.z += v.z * take, m.value.w += v.w * take;
 }
 
 BRIM_DEVICE void store_out(const brim_cuda_attention_args &a, int64_t token, int head, int d,
@@ -165,12 +162,121 @@ BRIM_DEVICE void store_out(const brim_cuda_attention_args &a, int64_t token, int
                    bf16x2_pack(m.value.z * inv, m.value.w * inv));
 }
 
-template <int head_dim> __global__ void __launch_bounds__(N_THREAD) attn_decode(decode_params p)
+/* Every row of the tile from the parts of all splits, in order. Results are requested before the
+ * states that weigh them have come. s: shared, 2 * ATTN_TILE_ROWS * n_arrival floats. */
+template <int head_dim>
+BRIM_DEVICE void merge_parts(const decode_params &p, float *s, const float *parts,
+                             const tile_rows &rows, int n_arrival, int token0, int head_kv)
+{
+    enum { BATCH = 16, PART_FLOATS = layout<head_dim>::PART_FLOATS };
+    int n_row = rows.n_token * rows.gqa, n_item = n_row * head_dim / 4;
+    float4 v[BATCH];
+    for (int first = 0; first < n_item; first += N_THREAD) {
+        int i = first + threadIdx.x, row = i / (head_dim / 4), d = i % (head_dim / 4) * 4;
+        int n_key = i < n_item ? row_position(rows, row) + 1 : 1;
+        int n_part = attn_n_part(n_key, attn_split_keys(n_key, p.n_split));
+        const float *values = parts + 2 * ATTN_TILE_ROWS + row * head_dim + d;
+#pragma unroll
+        for (int j = 0; j < BATCH; j++)
+            if (n_part > 1 && j < n_part)
+                v[j] = __ldcg((const float4 *)(values + (int64_t)j * PART_FLOATS));
+        if (first ==
+            0) { /* [n_arrival][largest, sum][ATTN_TILE_ROWS], some never written nor used */
+            for (int j = threadIdx.x; j < n_arrival * 2 * ATTN_TILE_ROWS; j += N_THREAD)
+                s[j] = __ldcg(parts + (int64_t)(j / (2 * ATTN_TILE_ROWS)) * PART_FLOATS +
+                              j % (2 * ATTN_TILE_ROWS));
+            __syncthreads();
+        }
+        if (n_part == 1) continue; /* stored by its only split, or no row */
+        merged m = {make_float4(0, 0, 0, 0), -CUDART_INF_F, 0};
+        for (int j = 0; j < n_part; j++)
+            m.largest = fmaxf(m.largest, s[j * 2 * ATTN_TILE_ROWS + row]);
+#pragma unroll
+        for (int j = 0; j < BATCH; j++)
+            if (j < n_part)
+                merge_state(m, v[j], s[j * 2 * ATTN_TILE_ROWS + row],
+                            s[(j * 2 + 1) * ATTN_TILE_ROWS + row]);
+#pragma unroll 4
+        for (int j = BATCH; j < n_part; j++)
+            merge_state(m, __ldcg((const float4 *)(values + (int64_t)j * PART_FLOATS)),
+                        s[j * 2 * ATTN_TILE_ROWS + row], s[(j * 2 + 1) * ATTN_TILE_ROWS + row]);
+        store_out(p.a, token0 + row / rows.gqa, head_kv * rows.gqa + row % rows.gqa, d, m);
+    }
+}
+
+/* Queries of the tile, and keys and values of this step's tokens up to the tile's last, made here
+ * from the projection. */
+template <int head_dim> struct fresh_rows {
+    uint16_t q[ATTN_TILE_ROWS][layout<head_dim>::FRESH_STRIDE];
+    uint16_t kv[BRIM_CUDA_DECODE_ROWS][2][layout<head_dim>::FRESH_STRIDE];
+};
+
+template <int head_dim> BRIM_DEVICE void store_head(uint16_t *to, const head_pairs<1> &h)
+{
+    int i = 2 * (threadIdx.x % 32);
+    if (i >= head_dim / 2) return;
+    *(uint32_t *)(to + i) = f16x2_pack(h.low[0].x, h.low[0].y);
+    *(uint32_t *)(to + head_dim / 2 + i) = f16x2_pack(h.high[0].x, h.high[0].y);
+}
+
+/* A warp a head. with_keys: this block sees keys of this step. The block whose split has a tile's
+ * own token for that token's row also writes it to the cache. */
+template <int head_dim, int source>
+BRIM_DEVICE void make_fresh(const decode_params &p, fresh_rows<head_dim> &f, const tile_rows &rows,
+                            int first_pos, int token0, bool with_keys)
+{
+    const brim_cuda_rotate_args &r = p.r;
+    enum brim_dtype const in_dtype = source == SOURCE_F32 ? BRIM_DTYPE_F32 : BRIM_DTYPE_BF16;
+    int warp = threadIdx.x / 32, head_kv = blockIdx.y, n_head_kv = p.a.kv.n_head_kv;
+    for (int row = warp; row < rows.n_token * rows.gqa; row += N_WARP) {
+        int64_t token = token0 + row / rows.gqa, head = head_kv * rows.gqa + row % rows.gqa;
+        store_head<head_dim>(
+            f.q[row], rotate_head<1, in_dtype>(r.qkv, token * r.qkv_stride + head * head_dim,
+                                               head_dim, r.q_norm, r.eps,
+                                               r.rope_table + (first_pos + token) * head_dim));
+    }
+    if (!with_keys) return;
+    for (int i = warp; i < 2 * (token0 + rows.n_token); i += N_WARP) {
+        int token = i / 2, is_v = i % 2, position = first_pos + token;
+        int64_t head = p.a.n_head + is_v * n_head_kv + head_kv;
+        head_pairs<1> h = rotate_head<1, in_dtype>(
+            r.qkv, token * r.qkv_stride + head * head_dim, head_dim, is_v ? NULL : r.k_norm, r.eps,
+            is_v ? NULL : r.rope_table + (int64_t)position * head_dim);
+        store_head<head_dim>(f.kv[token][is_v], h);
+        if (token >= token0 &&
+            (int)blockIdx.x == position / attn_split_keys(position + 1, p.n_split)) {
+            uint16_t *cache = (uint16_t *)(is_v ? p.a.kv.v : p.a.kv.k);
+            store_head<head_dim>(
+                cache + ((int64_t)head_kv * p.a.kv.n_position + position) * head_dim, h);
+        }
+    }
+}
+
+/* Fresh keys and values among key0..key0 + 15 and before `end` into a slot. */
+template <int head_dim>
+BRIM_DEVICE void place_fresh(const fresh_rows<head_dim> &f, uint8_t *slot, int key0, int first_pos,
+                             int end)
+{
+    typedef layout<head_dim> L;
+    int lane = threadIdx.x % 32, last = key0 + ATTN_WARP_KEYS < end ? key0 + ATTN_WARP_KEYS : end;
+    for (int key = key0 > first_pos ? key0 : first_pos; key < last; key++) {
+        int is_v = lane / L::PIECES, piece = lane % L::PIECES;
+        if (is_v < 2)
+            *(uint4 *)(slot + is_v * L::HALF_SLOT +
+                       attn_piece_at(key - key0, piece, L::ROW_BYTES)) =
+                *(const uint4 *)&f.kv[key - first_pos][is_v][piece * 8];
+    }
+    __syncwarp();
+}
+
+template <int head_dim, int source>
+__global__ void __launch_bounds__(N_THREAD, 1) attn_decode(decode_params p)
 {
     typedef layout<head_dim> L;
     extern __shared__ __align__(128) uint8_t smem[];
     __shared__ float s_largest[N_WARP][ATTN_TILE_ROWS], s_sum[N_WARP][ATTN_TILE_ROWS];
     __shared__ uint32_t s_arrived;
+    __shared__ __align__(16) fresh_rows<head_dim> fresh;
     const brim_cuda_attention_args &a = p.a;
     griddepcontrol_launch_dependents();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -185,10 +291,8 @@ template <int head_dim> __global__ void __launch_bounds__(N_THREAD) attn_decode(
     int cut_first = attn_split_keys(rows.position0 + 1, p.n_split);
     int cut_last = attn_split_keys(last + 1, p.n_split);
     int n_pass = cut_first == cut_last ? 1 : 2, n_arrival = attn_n_part(last + 1, cut_last);
-    if (n_pass == 2) { /* the most parts among the rows cut the first way */
-        int n = p.n_split;
-        n_arrival = n_arrival > n ? n_arrival : n;
-    }
+    if (n_pass == 2) n_arrival = p.n_split; /* rows cut the first way have any number of parts */
+    int cut_most = cut_first > cut_last ? cut_first : cut_last;
     if (split >= n_arrival) return;
 
     int64_t head_at = (int64_t)head_kv * a.kv.n_position * head_dim;
@@ -200,7 +304,7 @@ template <int head_dim> __global__ void __launch_bounds__(N_THREAD) attn_decode(
     bool waited = false;
     for (int pass = 0; pass < n_pass; pass++) {
         int cut = pass == 0 ? cut_first : cut_last;
-        /* The last position whose row is cut this way: the cut grows with the position. */
+        /* The last position whose row is cut this way: the cut changes once at most. */
         int seen = last;
         if (pass + 1 < n_pass)
             while (attn_split_keys(seen + 1, p.n_split) != cut) seen--;
@@ -208,33 +312,43 @@ template <int head_dim> __global__ void __launch_bounds__(N_THREAD) attn_decode(
         int n_step = end > begin ? (end - begin + ATTN_STEP_KEYS - 1) / ATTN_STEP_KEYS : 0;
         int key0 = begin + warp * ATTN_WARP_KEYS;
 
+        /* The cache of earlier steps ends at first_pos: requested at once. What this step adds
+         * comes from the predecessor, through memory or made here. */
+        int stored = end < first_pos ? end : first_pos;
         if (!waited)
             for (int i = 0; i < N_STAGE && i < n_step; i++)
                 load_keys<head_dim>(a.kv, head_at, ring + i * N_WARP * L::SLOT,
-                                    key0 + i * ATTN_STEP_KEYS, 0, end < first_pos ? end : first_pos,
-                                    false);
-        int from = 0;
+                                    key0 + i * ATTN_STEP_KEYS, 0, stored, source != SOURCE_READY);
+        int from = source != SOURCE_READY || waited ? 0 : stored;
+        int upto = source != SOURCE_READY ? stored : end;
+        bool load_now = source == SOURCE_READY || waited;
         if (!waited) {
             griddepcontrol_wait();
-            from = end < first_pos ? end : first_pos;
+            if constexpr (source != SOURCE_READY) {
+                make_fresh<head_dim, source>(p, fresh, rows, first_pos, token0,
+                                             (split + 1) * cut_most > first_pos);
+                __syncthreads();
+            }
+            const uint16_t *q_rows =
+                source == SOURCE_READY ? (const uint16_t *)a.q +
+                                             ((int64_t)token0 * a.n_head + head_kv * gqa) * head_dim
+                                       : fresh.q[0];
 #pragma unroll
             for (int k = 0; k < head_dim / 16; k++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     int row = lane / 4 + i % 2 * 8, col = k * 16 + lane % 4 * 2 + i / 2 * 8;
-                    int64_t head =
-                        (int64_t)(token0 + row / gqa) * a.n_head + head_kv * gqa + row % gqa;
-                    q[k][i] =
-                        row < n_row
-                            ? *(const uint32_t *)((const uint16_t *)a.q + head * head_dim + col)
-                            : 0;
+                    int64_t at = source == SOURCE_READY
+                                     ? ((int64_t)(row / gqa) * a.n_head + row % gqa) * head_dim
+                                     : row * L::FRESH_STRIDE;
+                    q[k][i] = row < n_row ? *(const uint32_t *)(q_rows + at + col) : 0;
                 }
             waited = true;
         }
         for (int i = 0; i < N_STAGE; i++) {
-            if (i < n_step)
+            if (load_now && i < n_step)
                 load_keys<head_dim>(a.kv, head_at, ring + i * N_WARP * L::SLOT,
-                                    key0 + i * ATTN_STEP_KEYS, from, end, true);
+                                    key0 + i * ATTN_STEP_KEYS, from, upto, true);
             cp_async_commit();
         }
 
@@ -252,6 +366,9 @@ template <int head_dim> __global__ void __launch_bounds__(N_THREAD) attn_decode(
             cp_async_wait<N_STAGE - 1>();
             __syncwarp();
             uint32_t slot = ring + i % N_STAGE * N_WARP * L::SLOT;
+            if (source != SOURCE_READY && key0 + i * ATTN_STEP_KEYS + ATTN_WARP_KEYS > first_pos)
+                place_fresh<head_dim>(fresh, smem + (slot - smem_u32(smem)),
+                                      key0 + i * ATTN_STEP_KEYS, first_pos, end);
             attend<head_dim>(w, q, slot, key0 + i * ATTN_STEP_KEYS, limit, a.scale * ATTN_LOG2E);
             __syncwarp();
             if (i + N_STAGE < n_step)
@@ -283,13 +400,9 @@ template <int head_dim> __global__ void __launch_bounds__(N_THREAD) attn_decode(
             merged m = {make_float4(0, 0, 0, 0), -CUDART_INF_F, 0};
             for (int j = 0; j < N_WARP; j++) m.largest = fmaxf(m.largest, s_largest[j][row]);
 #pragma unroll
-            for (int j = 0; j < N_WARP; j++) {
-                float take = attn_keep(s_largest[j][row], m.largest);
-                float4 v = *(const float4 *)(s_acc + (j * ATTN_TILE_ROWS + row) * head_dim + d);
-                m.sum += s_sum[j][row] * take;
-                m.value.x += v.x * take, m.value.y += v.y * take;
-                m.value.z += v.z * take, m.value.w += v.w * take;
-            }
+            for (int j = 0; j < N_WARP; j++)
+                merge_state(m, *(const float4 *)(s_acc + (j * ATTN_TILE_ROWS + row) * head_dim + d),
+                            s_largest[j][row], s_sum[j][row]);
             if (n_key <= cut) {
                 if (split == 0) store_out(a, token0 + row / gqa, head_kv * gqa + row % gqa, d, m);
                 continue;
@@ -301,31 +414,15 @@ template <int head_dim> __global__ void __launch_bounds__(N_THREAD) attn_decode(
     }
     if (n_arrival == 1) return;
 
-    __threadfence();
-    __syncthreads();
+    /* The barrier above and one thread's release publish the part; its acquire and the barrier
+     * below make those of the other blocks visible. */
     uint32_t *arrived = p.arrived + (int64_t)blockIdx.z * a.kv.n_head_kv + head_kv;
     if (threadIdx.x == 0) s_arrived = atom_add_acq_rel_gpu(arrived, 1);
     __syncthreads();
     if (s_arrived != (uint32_t)n_arrival - 1) return;
-    __threadfence();
     if (threadIdx.x == 0) *arrived = 0;
-    part -= (int64_t)split * L::PART_FLOATS;
-    for (int i = threadIdx.x; i < n_row * head_dim / 4; i += N_THREAD) {
-        int row = i / (head_dim / 4), d = i % (head_dim / 4) * 4;
-        int n_key = row_position(rows, row) + 1;
-        int n_part = attn_n_part(n_key, attn_split_keys(n_key, p.n_split));
-        if (n_part == 1) continue;
-        merged m = merge(part + 2 * ATTN_TILE_ROWS + row * head_dim + d, part + row,
-                         part + ATTN_TILE_ROWS + row, n_part, L::PART_FLOATS, L::PART_FLOATS);
-        store_out(a, token0 + row / gqa, head_kv * gqa + row % gqa, d, m);
-    }
-}
-
-bool has_tensor_form(const brim_cuda_attention_args *args)
-{
-    return args->kv.dtype == BRIM_DTYPE_F16 &&
-           (args->kv.head_dim == 64 || args->kv.head_dim == 128) &&
-           args->n_head / args->kv.n_head_kv <= ATTN_TILE_ROWS;
+    merge_parts<head_dim>(p, (float *)smem, part - (int64_t)split * L::PART_FLOATS, rows, n_arrival,
+                          token0, head_kv);
 }
 
 /* Tiles that BRIM_CUDA_DECODE_ROWS tokens need. */
@@ -340,7 +437,26 @@ size_t counter_bytes(int n_tile, int n_head_kv)
     return ((size_t)n_tile * n_head_kv * sizeof(uint32_t) + 255) / 256 * 256;
 }
 
+template <int head_dim>
+brim_status launch(const decode_params &p, int source, brim_launch_shape shape, cudaStream_t stream,
+                   brim_error *err)
+{
+    shape.smem_bytes = layout<head_dim>::SMEM_BYTES;
+    if (source == SOURCE_BF16)
+        return BRIM_LAUNCH((attn_decode<head_dim, SOURCE_BF16>), shape, stream, p, err);
+    if (source == SOURCE_F32)
+        return BRIM_LAUNCH((attn_decode<head_dim, SOURCE_F32>), shape, stream, p, err);
+    return BRIM_LAUNCH((attn_decode<head_dim, SOURCE_READY>), shape, stream, p, err);
+}
+
 } // namespace
+
+extern "C" bool brim_cuda_attn_has_decode(const brim_cuda_attention_args *args)
+{
+    return args->kv.dtype == BRIM_DTYPE_F16 &&
+           (args->kv.head_dim == 64 || args->kv.head_dim == 128) &&
+           args->n_head / args->kv.n_head_kv <= ATTN_TILE_ROWS;
+}
 
 extern "C" size_t brim_cuda_attention_decode_bytes(int n_head, int n_head_kv, int head_dim)
 {
@@ -351,15 +467,9 @@ extern "C" size_t brim_cuda_attention_decode_bytes(int n_head, int n_head_kv, in
                                                   ATTN_TILE_ROWS * (head_dim + 2) * sizeof(float);
 }
 
-extern "C" brim_status brim_cuda_attention_decode(const struct brim_cuda_attention_args *args,
-                                                  void *stream, brim_error *err)
+extern "C" brim_status brim_cuda_attn_decode(const brim_cuda_attention_args *args,
+                                             cudaStream_t stream, brim_error *err)
 {
-    BRIM_TRY(brim_cuda_attn_check(args, err));
-    if (args->n_row == 0) return BRIM_OK;
-    BRIM_REQUIRE(err, args->n_row <= BRIM_CUDA_DECODE_ROWS, BRIM_E_RANGE,
-                 "attention: decode takes at most %d rows, not %lld", BRIM_CUDA_DECODE_ROWS,
-                 (long long)args->n_row);
-    if (!has_tensor_form(args)) return brim_cuda_attn_any(args, (cudaStream_t)stream, err);
     int n_head_kv = args->kv.n_head_kv, gqa = args->n_head / n_head_kv;
     int tokens = attn_tile_tokens(gqa), n_split = attn_n_split(n_head_kv);
     decode_params p = {};
@@ -372,10 +482,25 @@ extern "C" brim_status brim_cuda_attention_decode(const struct brim_cuda_attenti
                       (unsigned)((args->n_row + tokens - 1) / tokens));
     shape.block = dim3(N_THREAD);
     shape.pdl = args->pdl;
-    if (args->kv.head_dim == 64) {
-        shape.smem_bytes = layout<64>::SMEM_BYTES;
-        return BRIM_LAUNCH(attn_decode<64>, shape, (cudaStream_t)stream, p, err);
+    if (args->rotate) p.r = *args->rotate;
+    int source = !args->rotate                               ? SOURCE_READY
+                 : args->rotate->qkv_dtype == BRIM_DTYPE_F32 ? SOURCE_F32
+                                                             : SOURCE_BF16;
+    if (args->kv.head_dim == 64) return launch<64>(p, source, shape, stream, err);
+    return launch<128>(p, source, shape, stream, err);
+}
+
+extern "C" brim_status brim_cuda_attention_decode(const struct brim_cuda_attention_args *args,
+                                                  void *stream, brim_error *err)
+{
+    BRIM_TRY(brim_cuda_attn_check(args, err));
+    if (args->n_row == 0) return BRIM_OK;
+    BRIM_REQUIRE(err, args->n_row <= BRIM_CUDA_DECODE_ROWS, BRIM_E_RANGE,
+                 "attention: decode takes at most %d rows, not %lld", BRIM_CUDA_DECODE_ROWS,
+                 (long long)args->n_row);
+    if (!brim_cuda_attn_has_decode(args)) {
+        if (args->rotate) BRIM_TRY(brim_cuda_rotate(args->rotate, stream, err));
+        return brim_cuda_attn_any(args, (cudaStream_t)stream, err);
     }
-    shape.smem_bytes = layout<128>::SMEM_BYTES;
-    return BRIM_LAUNCH(attn_decode<128>, shape, (cudaStream_t)stream, p, err);
+    return brim_cuda_attn_decode(args, (cudaStream_t)stream, err);
 }

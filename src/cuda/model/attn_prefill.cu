@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Prefill attention on wgmma: f16 cache, head_dim 64 or 128, causal, a prefix may be cached.
  *
- * A block is 128 rows of one query head: two consumer warpgroups of 64 rows and a producer that
- * keeps two stages of 128 keys and values in flight (cp.async, because keys behind the last row
- * must arrive as zero wherever that row is). A consumer's score accumulators, packed to f16, are
- * the A operand of the product with the values. While one warpgroup does its softmax the other has
- * the tensor cores. Keys are taken 128 at a time from position 0, so a row's bits follow from its
- * own position. Grid: x heads, y row tiles, the longest first. */
+ * A block is 128 rows of one query head (64 where that leaves multiprocessors empty): a consumer
+ * warpgroup for each 64 rows and a producer that keeps two stages of 128 keys and values in flight
+ * (cp.async, because keys behind the last row must arrive as zero wherever that row is). A
+ * consumer's score accumulators, packed to f16, are the A operand of the product with the values.
+ * Two consumers take turns with the tensor cores, so that one multiplies while the other does its
+ * softmax. Keys are taken 128 at a time from position 0, so a row's bits follow from its own
+ * position. Grid: x heads, y row tiles, the longest first. */
 #include "cuda/model/attn.cuh"
 #include "cuda/ptx/wgmma_f16.cuh"
 
@@ -14,19 +15,20 @@ namespace
 {
 
 enum {
-    ROWS = 128,
+    GROUP_ROWS = 64,
     KEYS = 128,
     N_STAGE = 2,
-    N_THREAD = 384,
+    N_SM = 132,       /* of an H200: fewer blocks of 128 rows than this are halved */
     PANEL = 128 * 128 /* 128 rows of 64 f16 with the 128-byte swizzle */
 };
 
-template <int head_dim> struct layout {
+template <int head_dim, int n_group> struct layout {
     enum {
         N_PANEL = head_dim / 64,
         TILE = N_PANEL * PANEL,
+        Q_PANEL = n_group * GROUP_ROWS * 128,
         Q = 0,
-        K = TILE,
+        K = N_PANEL * Q_PANEL,
         V = K + N_STAGE * TILE,
         /* mbarriers: q, then full and empty of each K and V stage */
         BARS = V + N_STAGE * TILE,
@@ -45,17 +47,17 @@ BRIM_DEVICE uint32_t bar_empty(uint32_t bars, int slot)
     return bars + 16 + slot * 16;
 }
 
-/* Rows row0.. of a [.][stride] f16 matrix into a swizzled tile; rows from n_row on become zero. */
-template <int head_dim>
+/* rows rows of a [.][stride] f16 matrix into a swizzled tile; those from n_row on become zero. */
+template <int head_dim, int rows>
 BRIM_DEVICE void load_tile(uint32_t tile, const uint16_t *from, int64_t stride, int n_row,
                            int thread)
 {
     enum { PIECES = head_dim / 8 };
 #pragma unroll 4
-    for (int i = 0; i < 128 * PIECES / 128; i++) {
+    for (int i = 0; i < rows * PIECES / 128; i++) {
         int row = (i * 128 + thread) / PIECES, piece = (i * 128 + thread) % PIECES;
         bool inside = row < n_row;
-        cp_async_16(tile + piece / 8 * PANEL + swizzle_128b(row, piece % 8),
+        cp_async_16(tile + piece / 8 * rows * 128 + swizzle_128b(row, piece % 8),
                     from + (inside ? row : 0) * stride + piece * 8, inside);
     }
     cp_async_commit();
@@ -68,19 +70,19 @@ BRIM_DEVICE void publish(uint32_t bar)
     mbarrier_arrive(bar);
 }
 
-template <int head_dim>
+template <int head_dim, int n_group>
 BRIM_DEVICE void produce(const brim_cuda_attention_args &a, uint32_t smem, int head, int row0,
                          int n_key)
 {
-    typedef layout<head_dim> L;
-    int thread = threadIdx.x - 256, head_kv = head / (a.n_head / a.kv.n_head_kv);
+    typedef layout<head_dim, n_group> L;
+    int thread = threadIdx.x - n_group * 128, head_kv = head / (a.n_head / a.kv.n_head_kv);
     uint32_t bars = smem + L::BARS;
     int64_t head_at = (int64_t)head_kv * a.kv.n_position * head_dim;
     const uint16_t *keys = (const uint16_t *)a.kv.k + head_at;
     const uint16_t *values = (const uint16_t *)a.kv.v + head_at;
-    load_tile<head_dim>(smem + L::Q,
-                        (const uint16_t *)a.q + ((int64_t)row0 * a.n_head + head) * head_dim,
-                        (int64_t)a.n_head * head_dim, (int)a.n_row - row0, thread);
+    load_tile<head_dim, n_group * GROUP_ROWS>(
+        smem + L::Q, (const uint16_t *)a.q + ((int64_t)row0 * a.n_head + head) * head_dim,
+        (int64_t)a.n_head * head_dim, (int)a.n_row - row0, thread);
     uint32_t pending = bars; /* the barrier of what was requested last */
     int n_piece = 2 * ((n_key + KEYS - 1) / KEYS);
 #pragma unroll 1
@@ -95,8 +97,8 @@ BRIM_DEVICE void produce(const brim_cuda_attention_args &a, uint32_t smem, int h
             mbarrier_wait(bar_empty(bars, slot), (use - 1) & 1);
         }
         uint32_t tile = smem + (i % 2 ? L::V : L::K) + i / 2 % N_STAGE * L::TILE;
-        load_tile<head_dim>(tile, (i % 2 ? values : keys) + (int64_t)key0 * head_dim, head_dim,
-                            n_key - key0, thread);
+        load_tile<head_dim, KEYS>(tile, (i % 2 ? values : keys) + (int64_t)key0 * head_dim,
+                                  head_dim, n_key - key0, thread);
         if (pending) {
             cp_async_wait<1>();
             publish(pending);
@@ -108,14 +110,15 @@ BRIM_DEVICE void produce(const brim_cuda_attention_args &a, uint32_t smem, int h
 }
 
 /* s = q k^T of 64 rows and 128 keys; to be committed. */
-template <int head_dim> BRIM_DEVICE void multiply_keys(float (&s)[KEYS / 2], uint32_t q, uint32_t k)
+template <int head_dim, int q_panel>
+BRIM_DEVICE void multiply_keys(float (&s)[KEYS / 2], uint32_t q, uint32_t k)
 {
     uint64_t desc_q = wgmma_desc_128b(q, 16, 1024), desc_k = wgmma_desc_128b(k, 16, 1024);
     wgmma_f16_m64k16<KEYS>::template ss<0>(s, desc_q, desc_k);
 #pragma unroll
     for (int i = 1; i < head_dim / 16; i++) {
-        uint64_t at = (uint64_t)(i / 4 * (PANEL >> 4) + i % 4 * 2);
-        wgmma_f16_m64k16<KEYS>::template ss<1>(s, desc_q + at, desc_k + at);
+        wgmma_f16_m64k16<KEYS>::template ss<1>(s, desc_q + i / 4 * (q_panel >> 4) + i % 4 * 2,
+                                               desc_k + i / 4 * (PANEL >> 4) + i % 4 * 2);
     }
 }
 
@@ -175,13 +178,25 @@ BRIM_DEVICE void softmax(float (&s)[KEYS / 2], uint32_t (&p)[KEYS / 16][4], floa
         for (int j = 0; j < 4; j++) p[i][j] = f16x2_pack(s[8 * i + 2 * j], s[8 * i + 2 * j + 1]);
 }
 
-template <int head_dim>
+/* The consumers' turns: a turn begins when the other has issued its products. The second one's
+ * first turn follows the first one's; nothing is left to wait for at the end. */
+template <int n_group> BRIM_DEVICE void turn_begin(int group)
+{
+    if (n_group > 1) named_barrier_sync(1 + group, 256);
+}
+
+template <int n_group> BRIM_DEVICE void turn_end(int group)
+{
+    if (n_group > 1) named_barrier_arrive(2 - group, 256);
+}
+
+template <int head_dim, int n_group>
 BRIM_DEVICE void consume(const brim_cuda_attention_args &a, uint32_t smem, int head, int row0,
                          int first_pos, int n_key)
 {
-    typedef layout<head_dim> L;
+    typedef layout<head_dim, n_group> L;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp / 4;
-    uint32_t bars = smem + L::BARS, q = smem + L::Q + group * 64 * 128;
+    uint32_t bars = smem + L::BARS, q = smem + L::Q + group * GROUP_ROWS * 128;
     int row = warp * 16 + lane / 4,
         n_tile = (n_key + KEYS - 1) / KEYS; /* row: of the block's 128 */
     float scale = a.scale * ATTN_LOG2E;
@@ -191,13 +206,16 @@ BRIM_DEVICE void consume(const brim_cuda_attention_args &a, uint32_t smem, int h
 #pragma unroll
     for (int i = 0; i < head_dim / 2; i++) acc[i] = 0;
     /* The first tile in which this warpgroup's first row does not see every key. */
-    int n_free = (first_pos + row0 + group * 64 + 1) / KEYS;
+    int n_free = (first_pos + row0 + group * GROUP_ROWS + 1) / KEYS;
 
     mbarrier_wait(bars, 0);
     mbarrier_wait(bar_full(bars, 0), 0);
+    if (group == 1) turn_end<n_group>(group);
+    turn_begin<n_group>(group);
     wgmma_fence();
-    multiply_keys<head_dim>(s, q, smem + L::K);
+    multiply_keys<head_dim, L::Q_PANEL>(s, q, smem + L::K);
     wgmma_commit();
+    turn_end<n_group>(group);
     wgmma_wait<0>();
     wgmma_pin(s);
     mbarrier_arrive(bar_empty(bars, 0));
@@ -215,21 +233,25 @@ BRIM_DEVICE void consume(const brim_cuda_attention_args &a, uint32_t smem, int h
         mbarrier_wait(bar_full(bars, slot_v), i / N_STAGE & 1);
         if (i + 1 == n_tile) break;
         mbarrier_wait(bar_full(bars, slot_k), (i + 1) / N_STAGE & 1);
+        turn_begin<n_group>(group);
         wgmma_pin(acc);
         wgmma_fence();
         multiply_values<head_dim>(acc, p, smem + L::V + i % N_STAGE * L::TILE);
-        multiply_keys<head_dim>(s, q, smem + L::K + (i + 1) % N_STAGE * L::TILE);
+        multiply_keys<head_dim, L::Q_PANEL>(s, q, smem + L::K + (i + 1) % N_STAGE * L::TILE);
         wgmma_commit();
+        turn_end<n_group>(group);
         wgmma_wait<0>();
         wgmma_pin(s);
         wgmma_pin(acc);
         mbarrier_arrive(bar_empty(bars, slot_v));
         mbarrier_arrive(bar_empty(bars, slot_k));
     }
+    turn_begin<n_group>(group);
     wgmma_pin(acc);
     wgmma_fence();
     multiply_values<head_dim>(acc, p, smem + L::V + (n_tile - 1) % N_STAGE * L::TILE);
     wgmma_commit();
+    if (group == 0) turn_end<n_group>(group);
     wgmma_wait<0>();
     wgmma_pin(acc);
 #pragma unroll
@@ -247,33 +269,46 @@ BRIM_DEVICE void consume(const brim_cuda_attention_args &a, uint32_t smem, int h
     }
 }
 
-template <int head_dim>
-__global__ void __launch_bounds__(N_THREAD, 1) attn_prefill(brim_cuda_attention_args a)
+template <int head_dim, int n_group>
+__global__ void __launch_bounds__(128 + 128 * n_group, 1) attn_prefill(brim_cuda_attention_args a)
 {
-    typedef layout<head_dim> L;
+    typedef layout<head_dim, n_group> L;
     extern __shared__ uint8_t smem_raw[];
     uint32_t smem = (smem_u32(smem_raw) + 1023) & ~1023u, bars = smem + L::BARS;
     if (threadIdx.x == 0) {
         mbarrier_init(bars, 128);
         for (int slot = 0; slot < 2 * N_STAGE; slot++) {
             mbarrier_init(bar_full(bars, slot), 128);
-            mbarrier_init(bar_empty(bars, slot), 256);
+            mbarrier_init(bar_empty(bars, slot), n_group * 128);
         }
     }
     griddepcontrol_launch_dependents();
     griddepcontrol_wait();
     __syncthreads();
+    enum { ROWS = n_group * GROUP_ROWS };
     int head = blockIdx.x, row0 = (gridDim.y - 1 - blockIdx.y) * ROWS;
     int64_t first_key = *a.first_pos;
     bool inside = first_key >= 0 && first_key + a.n_row <= a.kv.n_position;
     int first_pos = (int)first_key, end = row0 + ROWS < a.n_row ? row0 + ROWS : (int)a.n_row;
-    if (threadIdx.x >= 256) {
-        setmaxnreg_dec<40>();
-        if (inside) produce<head_dim>(a, smem, head, row0, first_pos + end);
+    if (threadIdx.x >= n_group * 128) {
+        if (n_group > 1) setmaxnreg_dec<40>();
+        if (inside) produce<head_dim, n_group>(a, smem, head, row0, first_pos + end);
     } else {
-        setmaxnreg_inc<232>();
-        if (inside) consume<head_dim>(a, smem, head, row0, first_pos, first_pos + end);
+        if (n_group > 1) setmaxnreg_inc<232>();
+        if (inside) consume<head_dim, n_group>(a, smem, head, row0, first_pos, first_pos + end);
     }
+}
+
+template <int head_dim, int n_group>
+brim_status launch(const brim_cuda_attention_args &a, cudaStream_t stream, brim_error *err)
+{
+    enum { ROWS = n_group * GROUP_ROWS };
+    brim_launch_shape shape = {};
+    shape.grid = dim3((unsigned)a.n_head, (unsigned)((a.n_row + ROWS - 1) / ROWS));
+    shape.block = dim3(128 + 128 * n_group);
+    shape.smem_bytes = layout<head_dim, n_group>::SMEM_BYTES;
+    shape.pdl = a.pdl;
+    return BRIM_LAUNCH((attn_prefill<head_dim, n_group>), shape, stream, a, err);
 }
 
 } // namespace
@@ -283,16 +318,17 @@ extern "C" brim_status brim_cuda_attention_prefill(const struct brim_cuda_attent
 {
     BRIM_TRY(brim_cuda_attn_check(args, err));
     if (args->n_row == 0) return BRIM_OK;
+    cudaStream_t s = (cudaStream_t)stream;
     if (args->kv.dtype != BRIM_DTYPE_F16 || (args->kv.head_dim != 64 && args->kv.head_dim != 128))
-        return brim_cuda_attn_any(args, (cudaStream_t)stream, err);
-    brim_launch_shape shape = {};
-    shape.grid = dim3((unsigned)args->n_head, (unsigned)((args->n_row + ROWS - 1) / ROWS));
-    shape.block = dim3(N_THREAD);
-    shape.pdl = args->pdl;
-    if (args->kv.head_dim == 64) {
-        shape.smem_bytes = layout<64>::SMEM_BYTES;
-        return BRIM_LAUNCH(attn_prefill<64>, shape, (cudaStream_t)stream, *args, err);
+        return brim_cuda_attn_any(args, s, err);
+    if (args->n_row <= ATTN_SHORT_ROWS && args->n_key_max > 0 &&
+        args->n_key_max <= ATTN_UNSPLIT_KEYS && brim_cuda_attn_has_decode(args)) {
+        brim_cuda_attention_args whole = *args;
+        whole.rotate = NULL;
+        return brim_cuda_attn_decode(&whole, s, err);
     }
-    shape.smem_bytes = layout<128>::SMEM_BYTES;
-    return BRIM_LAUNCH(attn_prefill<128>, shape, (cudaStream_t)stream, *args, err);
+    bool halve = (args->n_row + 127) / 128 * args->n_head < N_SM;
+    if (args->kv.head_dim == 64)
+        return halve ? launch<64, 1>(*args, s, err) : launch<64, 2>(*args, s, err);
+    return halve ? launch<128, 1>(*args, s, err) : launch<128, 2>(*args, s, err);
 }

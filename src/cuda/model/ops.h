@@ -21,8 +21,9 @@ extern "C" {
 #endif
 
 /* In every struct below: `pdl` != 0 launches with programmatic dependent launch; the kernel waits
- * for its predecessor before it reads what that one may have written (activations, ids, position),
- * not before it reads weights and tables. */
+ * for its predecessor before it reads what that one may have written (activations, ids), not before
+ * it reads weights and tables. Decode attention also reads the position and the cache of earlier
+ * positions at once: the first launch of a step has pdl 0. */
 
 /* ---- weights that are not W4 ----------------------------------------------------------------- */
 
@@ -188,6 +189,9 @@ struct brim_cuda_attention_args {
     int64_t n_key_max; /* first_pos + n_row is at most this whenever the launch runs (a graph's
                           capacity); sizes the plain form, 0 < n_key_max <= kv.n_position */
     int pdl;
+    /* Decode only. Not NULL (host pointer): do what brim_cuda_rotate would with these arguments on
+     * the way, to the bit, the cache write included; one launch less. `q` of both is scratch. */
+    const struct brim_cuda_rotate_args *rotate;
 };
 
 /* n_row <= BRIM_CUDA_DECODE_ROWS. The cache is split over blocks at places that follow from a row's
@@ -197,7 +201,9 @@ struct brim_cuda_attention_args {
 size_t brim_cuda_attention_decode_bytes(int n_head, int n_head_kv, int head_dim);
 brim_status brim_cuda_attention_decode(const struct brim_cuda_attention_args *args, void *stream,
                                        brim_error *err);
-/* Any n_row, no workspace. Tensor cores for F16 caches with head_dim 64 and 128. */
+/* Any n_row, no workspace. Tensor cores for F16 caches with head_dim 64 and 128. Up to 32 rows with
+ * n_key_max <= 512 are done as decode does them, to the bit; all others by one kernel in which a
+ * row's bits follow from its own position. */
 brim_status brim_cuda_attention_prefill(const struct brim_cuda_attention_args *args, void *stream,
                                         brim_error *err);
 /* Scores in memory: product, softmax, product. Workspace f32 [n_head][n_row][n_key_max]. */

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Between the qkv projection and attention: RMSNorm per head, rotation of the halves, the cache
- * write. One warp a head; a lane holds pairs 2 lane, 2 lane + 1 of every 64 (element i of the low
- * half with element i of the high half), so reads and writes are two elements wide. head_dim is a
- * multiple of 4, at most 256. */
-#include "cuda/model/common.cuh"
+ * write. One warp a head (rotate.cuh). head_dim is a multiple of 4, at most 256. */
 #include "cuda/model/ops.h"
+#include "cuda/model/rotate.cuh"
 
 namespace
 {
 
 enum { N_WARP = 4, MAX_STEP = BRIM_CUDA_MAX_HEAD_DIM / 128 };
-
-BRIM_DEVICE float2 load_pair(const void *data, enum brim_dtype dtype, int64_t i)
-{
-    if (dtype == BRIM_DTYPE_F32) return *(const float2 *)((const float *)data + i);
-    uint32_t v = *(const uint32_t *)((const uint16_t *)data + i);
-    return make_float2(bf16_lo(v), bf16_hi(v));
-}
 
 BRIM_DEVICE void store_pair(void *data, enum brim_dtype dtype, int64_t i, float2 v)
 {
@@ -32,7 +23,7 @@ __global__ void __launch_bounds__(N_WARP * 32) rotate(brim_cuda_rotate_args a)
     griddepcontrol_launch_dependents();
     int64_t row = blockIdx.y;
     int lane = threadIdx.x % 32, head = blockIdx.x * N_WARP + threadIdx.x / 32;
-    int n_head_kv = a.kv.n_head_kv, head_dim = a.kv.head_dim, half = head_dim / 2;
+    int n_head_kv = a.kv.n_head_kv, head_dim = a.kv.head_dim, half_dim = head_dim / 2;
     if (head >= a.n_head + 2 * n_head_kv) return;
     bool is_q = head < a.n_head, is_v = head >= a.n_head + n_head_kv;
     const float *norm = is_q ? a.q_norm : is_v ? NULL : a.k_norm;
@@ -40,40 +31,18 @@ __global__ void __launch_bounds__(N_WARP * 32) rotate(brim_cuda_rotate_args a)
     int64_t position = *a.first_pos + row;
     if (position < 0 || position >= a.kv.n_position) return;
     int64_t in = row * a.qkv_stride + (int64_t)head * head_dim;
-    float2 low[MAX_STEP], high[MAX_STEP];
-    float sum = 0;
-#pragma unroll
-    for (int step = 0; step < MAX_STEP; step++) {
-        int i = step * 64 + 2 * lane;
-        if (i >= half) continue;
-        low[step] = load_pair(a.qkv, in_dtype, in + i);
-        high[step] = load_pair(a.qkv, in_dtype, in + half + i);
-        sum += low[step].x * low[step].x + low[step].y * low[step].y + high[step].x * high[step].x +
-               high[step].y * high[step].y;
-    }
+    head_pairs<MAX_STEP> h = rotate_head<MAX_STEP, in_dtype>(
+        a.qkv, in, head_dim, norm, a.eps, is_v ? NULL : a.rope_table + position * head_dim);
     void *out = is_q ? a.q : is_v ? a.kv.v : a.kv.k;
     int64_t at =
         is_q ? (row * a.n_head + head) * head_dim
              : ((int64_t)((head - a.n_head) % n_head_kv) * a.kv.n_position + position) * head_dim;
-    float inv = norm ? 1.0f / sqrtf(warp_sum(sum) / (float)head_dim + a.eps) : 1.0f;
-    const float *cosine = a.rope_table + position * head_dim, *sine = cosine + half;
 #pragma unroll
     for (int step = 0; step < MAX_STEP; step++) {
         int i = step * 64 + 2 * lane;
-        if (i >= half) continue;
-        float2 p = low[step], r = high[step];
-        if (norm) {
-            p.x = p.x * inv * norm[i], p.y = p.y * inv * norm[i + 1];
-            r.x = r.x * inv * norm[half + i], r.y = r.y * inv * norm[half + i + 1];
-        }
-        if (!is_v) {
-            float2 c = *(const float2 *)(cosine + i), s = *(const float2 *)(sine + i);
-            float2 turned = make_float2(p.x * c.x - r.x * s.x, p.y * c.y - r.y * s.y);
-            r = make_float2(r.x * c.x + p.x * s.x, r.y * c.y + p.y * s.y);
-            p = turned;
-        }
-        store_pair(out, a.kv.dtype, at + i, p);
-        store_pair(out, a.kv.dtype, at + half + i, r);
+        if (i >= half_dim) continue;
+        store_pair(out, a.kv.dtype, at + i, h.low[step]);
+        store_pair(out, a.kv.dtype, at + half_dim + i, h.high[step]);
     }
 }
 

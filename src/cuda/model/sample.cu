@@ -2,11 +2,11 @@
  * From logits to a token on the device: src/run/sampler.c in one cluster of 8 blocks.
  *
  * Block r has the ids r * chunk..., their logits and weights in shared memory. Candidates are
- * ordered by a 64-bit key as on the CPU: the larger logit first, the lower id of equals. Nothing is
- * sorted: top-k, top-p and the draw each ask for the largest key whose candidates from the best
- * down to it count or weigh enough, and find it bit by bit; every question is a sum over the
- * cluster. Sums are f64 in a fixed order. With neither top-k nor top-p the draw runs over ids from
- * the highest down, as on the CPU, and takes a scan instead. */
+ * ordered by a 64-bit key as on the CPU: the larger logit first, the lower id of equals. With top-k
+ * or top-p the few thousand candidates near the best, found by a histogram, are sorted by block 0;
+ * where they do not suffice, top-k, top-p and the draw each find their last key bit by bit, every
+ * question a sum over the cluster. With neither the draw runs over ids from the highest down, as on
+ * the CPU, and takes a scan. Sums are f64 in a fixed order. */
 #include <math_constants.h>
 
 #include "cuda/model/common.cuh"
@@ -16,6 +16,12 @@ namespace
 {
 
 enum { N_BLOCK = 8, N_THREAD = 1024, N_WARP = N_THREAD / 32, KEY_LOW_BITS = 32 };
+enum {
+    N_BIN = 64,        /* quarters of (largest - logit) / temperature: what weighs e^-16 or more */
+    MAX_SORTED = 2048, /* two keys a thread */
+    MAX_RANGES = 32,   /* kept in shared memory */
+    BATCH = 5          /* loads of 4 logits in flight a thread: a vocabulary of 163,840 */
+};
 #define GREEDY_TEMPERATURE 1e-5f
 
 struct sample_params {
@@ -30,11 +36,20 @@ struct exchange {
     unsigned long long key[2][N_BLOCK];
     double part[N_WARP];
     unsigned long long key_part[N_WARP];
+    int bins[N_BLOCK][N_BIN]; /* candidates of every block by bin */
+    int n_found, last_bin, n_upto, offset;
+    int32_t ranges[2 * MAX_RANGES];
+    unsigned long long sorted[MAX_SORTED]; /* of block 0 */
 };
 
 BRIM_DEVICE void st_cluster_u64(uint32_t addr, unsigned long long v)
 {
     asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(addr), "l"(v) : "memory");
+}
+
+BRIM_DEVICE void st_cluster_u32(uint32_t addr, int v)
+{
+    asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(addr), "r"(v) : "memory");
 }
 
 /* Float bits as an unsigned number of the same order; -0 equals 0. */
@@ -111,11 +126,17 @@ BRIM_DEVICE unsigned long long cluster_max(exchange &x, int &round, unsigned lon
     return largest;
 }
 
-BRIM_DEVICE bool may_choose(const brim_cuda_sample_args &a, int id)
+BRIM_DEVICE bool may_choose(const int32_t *ranges, int n_range, int id)
 {
-    for (int r = 0; r < a.n_range; r++)
-        if (id >= a.ranges[2 * r] && id < a.ranges[2 * r + 1]) return true;
-    return false;
+    bool inside = false;
+    for (int r = 0; r < n_range; r++) inside |= id >= ranges[2 * r] && id < ranges[2 * r + 1];
+    return inside;
+}
+
+BRIM_DEVICE float key_logit(unsigned long long key)
+{
+    uint32_t bits = (uint32_t)(key >> KEY_LOW_BITS);
+    return __uint_as_float(bits & 0x80000000u ? bits & 0x7FFFFFFFu : ~bits);
 }
 
 BRIM_DEVICE void finish(const brim_cuda_sample_args &a, int id)
@@ -207,6 +228,192 @@ BRIM_DEVICE unsigned long long draw_by_id(exchange &x, int &round, const candida
     return found >> 32 ? (uint32_t)found : 0x7FFFFFFFu - (uint32_t)found;
 }
 
+/* The bin of a candidate, N_BIN or more for those too light for any. */
+BRIM_DEVICE int bin_of(float logit, float largest, float temperature)
+{
+    return (int)fminf((largest - logit) / temperature * 4, (float)N_BIN);
+}
+
+/* Inclusive prefix sum over the block. */
+BRIM_DEVICE double block_scan(exchange &x, double v)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        double other = __shfl_up_sync(0xFFFFFFFFu, v, step);
+        if (lane >= step) v += other;
+    }
+    __syncthreads();
+    if (lane == 31) x.part[warp] = v;
+    __syncthreads();
+    double before = 0;
+    for (int w = 0; w < warp; w++) before += x.part[w];
+    return before + v;
+}
+
+/* x.sorted[0..n) from the best down; what lies behind becomes 0. */
+BRIM_DEVICE void sort_keys(exchange &x, int n)
+{
+    int size = 32;
+    while (size < n) size *= 2;
+    for (int i = n + threadIdx.x; i < MAX_SORTED; i += N_THREAD) x.sorted[i] = 0;
+    for (int run = 2; run <= size; run *= 2)
+        for (int step = run / 2; step > 0; step /= 2) {
+            __syncthreads();
+            int i = 2 * (int)threadIdx.x - ((int)threadIdx.x & (step - 1));
+            if (i + step >= size) continue;
+            unsigned long long a = x.sorted[i], b = x.sorted[i + step];
+            if ((a < b) == ((i & run) == 0)) x.sorted[i] = b, x.sorted[i + step] = a;
+        }
+    __syncthreads();
+}
+
+/* How many candidates a predicate holds for, of this thread's two and all others'. */
+BRIM_DEVICE int count_both(bool first, bool second)
+{
+    int n = __syncthreads_count(first);
+    return n + __syncthreads_count(second);
+}
+
+/* Block 0: x.sorted holds the n best candidates, all that top-k or top-p can keep. all: the sum of
+ * every weight. */
+BRIM_DEVICE int draw_sorted(exchange &x, const brim_cuda_sample_args &a, int n, float largest,
+                            double all)
+{
+    sort_keys(x, n);
+    bool top_k = a.top_k > 0 && a.top_k < a.n_vocab;
+    int n_keep = top_k && a.top_k < n ? a.top_k : n, i = 2 * (int)threadIdx.x;
+    unsigned long long key[2] = {x.sorted[i], x.sorted[i + 1]};
+    float w[2];
+    for (int j = 0; j < 2; j++)
+        w[j] = i + j < n_keep ? expf((key_logit(key[j]) - largest) / a.temperature) : 0;
+    double upto1 = block_scan(x, (double)w[0] + (double)w[1]), upto0 = upto1 - (double)w[1];
+    if (a.top_p < 1) {
+        if (i + 1 == (MAX_SORTED - 1)) x.value[0][0] = upto1;
+        __syncthreads();
+        double enough = (double)a.top_p * (top_k ? x.value[0][0] : all);
+        int n_nucleus =
+            1 + count_both(i < n_keep && upto0 < enough, i + 1 < n_keep && upto1 < enough);
+        n_keep = n_nucleus < n_keep ? n_nucleus : n_keep;
+    }
+    int n_heavy = count_both(w[0] > 0 && (w[0] >= a.min_p || i == 0), w[1] > 0 && w[1] >= a.min_p);
+    n_keep = n_heavy < n_keep ? n_heavy : n_keep;
+    if (i == n_keep - 1) x.value[0][1] = upto0;
+    if (i + 1 == n_keep - 1) x.value[0][1] = upto1;
+    __syncthreads();
+    double target = (double)*a.uniform * x.value[0][1];
+    int chosen = count_both(i < n_keep && upto0 <= target, i + 1 < n_keep && upto1 <= target);
+    return key_id(x.sorted[chosen < n_keep ? chosen : n_keep - 1]);
+}
+
+/* Gather the candidates near the best in block 0. True, in every block, if they are all that top-k
+ * or top-p can keep; then blocks other than 0 are done. */
+BRIM_DEVICE bool gather_best(exchange &x, int &round, const brim_cuda_sample_args &a,
+                             const candidates &c, float largest, double sum, double *all)
+{
+    int rank = (int)cluster_ctarank(), t = threadIdx.x;
+    for (int i = t; i < N_BIN; i += N_THREAD) x.bins[rank][i] = 0;
+    if (t == 0) x.n_found = x.offset = 0;
+    __syncthreads();
+    for (int i = t; i < c.n; i += N_THREAD) {
+        int bin = bin_of(c.logits[i], largest, a.temperature);
+        if (bin < N_BIN) atomicAdd(&x.bins[rank][bin], 1);
+    }
+    __syncthreads();
+    for (int i = t; i < N_BIN * N_BLOCK; i += N_THREAD) {
+        int to = i / N_BIN, bin = i % N_BIN;
+        if (to != rank)
+            st_cluster_u32(mapa_u32(smem_u32(&x.bins[rank][bin]), to), x.bins[rank][bin]);
+    }
+    *all = cluster_total(x, round, sum); /* its barrier publishes the bins too */
+    if (t < 32) { /* a lane has two bins; of the running counts those that fit are a prefix */
+        int count[2] = {0, 0};
+        for (int r = 0; r < N_BLOCK; r++)
+            count[0] += x.bins[r][2 * t], count[1] += x.bins[r][2 * t + 1];
+        int upto = count[0] + count[1];
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            int other = __shfl_up_sync(0xFFFFFFFFu, upto, step);
+            if (t >= step) upto += other;
+        }
+        bool fit0 = upto - count[1] <= MAX_SORTED, fit1 = upto <= MAX_SORTED;
+        int last_bin =
+            __popc(__ballot_sync(0xFFFFFFFFu, fit0)) + __popc(__ballot_sync(0xFFFFFFFFu, fit1));
+        int n_upto = __reduce_max_sync(0xFFFFFFFFu, fit1 ? upto : fit0 ? upto - count[1] : 0);
+        if (t == 0) x.last_bin = last_bin, x.n_upto = n_upto;
+    }
+    __syncthreads();
+    bool enough = a.top_k > 0 && a.top_k < a.n_vocab && a.top_k <= x.n_upto;
+    if (!enough && a.top_p < 1 && !(a.top_k > 0 && a.top_k < a.n_vocab)) {
+        double near = 0;
+        for (int i = t; i < c.n; i += N_THREAD)
+            if (bin_of(c.logits[i], largest, a.temperature) < x.last_bin)
+                near += (double)c.weights[i];
+        enough = cluster_total(x, round, near) >= (double)a.top_p * *all;
+    }
+    if (!enough || x.n_upto == 0) return false;
+    for (int i = t; i < rank * x.last_bin; i += N_THREAD)
+        atomicAdd(&x.offset, x.bins[i / x.last_bin][i % x.last_bin]);
+    __syncthreads();
+    for (int i = t; i < c.n; i += N_THREAD)
+        if (bin_of(c.logits[i], largest, a.temperature) < x.last_bin)
+            st_cluster_u64(mapa_u32(smem_u32(&x.sorted[x.offset + atomicAdd(&x.n_found, 1)]), 0),
+                           key_of(c.logits[i], c.first + i));
+    cluster_sync();
+    return true;
+}
+
+/* Logits first..., 4 at a time and BATCH in flight: use(i, logit) for those that may be chosen,
+ * i counted from `first`. */
+template <typename F>
+BRIM_DEVICE void each_logit(const brim_cuda_sample_args &a, const exchange &x, int first, int n,
+                            const F &use)
+{
+    bool small = a.n_range <= MAX_RANGES;
+    const float *logits = a.logits + first;
+    for (int base = 4 * threadIdx.x; base < n; base += 4 * N_THREAD * BATCH) {
+        float4 v[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            int i = base + b * 4 * N_THREAD;
+            if (i + 3 < n) {
+                v[b] = *(const float4 *)(logits + i);
+            } else if (i < n) { /* the end of the vocabulary */
+                v[b].x = logits[i];
+                v[b].y = i + 1 < n ? logits[i + 1] : 0;
+                v[b].z = i + 2 < n ? logits[i + 2] : 0;
+                v[b].w = 0;
+            }
+        }
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            int i = base + b * 4 * N_THREAD;
+            const float value[4] = {v[b].x, v[b].y, v[b].z, v[b].w};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                if (i + j >= n) continue;
+                bool inside = small ? may_choose(x.ranges, a.n_range, first + i + j)
+                                    : may_choose(a.ranges, a.n_range, first + i + j);
+                use(i + j, inside, value[j]);
+            }
+        }
+    }
+}
+
+/* Of what a thread has seen so far: the best key, and whether a number was not finite. */
+struct best_seen {
+    unsigned long long key;
+    bool odd;
+};
+
+BRIM_DEVICE void see(best_seen &b, float logit, int id)
+{
+    b.odd |= !(logit < CUDART_INF_F);
+    if (!(logit > -CUDART_INF_F)) return;
+    unsigned long long key = key_of(logit, id);
+    b.key = key > b.key ? key : b.key;
+}
+
 __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
 {
     extern __shared__ float smem[];
@@ -221,17 +428,26 @@ __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
     float *logits = smem, *weights = smem + p.chunk;
     uint32_t *seen = (uint32_t *)weights; /* one bit an id, before weights are needed */
     griddepcontrol_launch_dependents();
+    if (threadIdx.x < 2 * MAX_RANGES && (int)threadIdx.x < 2 * a.n_range)
+        x.ranges[threadIdx.x] = a.ranges[threadIdx.x];
+    if (penalty)
+        for (int i = threadIdx.x; i < (n + 31) / 32; i += N_THREAD) seen[i] = 0;
+    __syncthreads();
     cluster_sync(); /* every block has started: its shared memory may be written */
     griddepcontrol_wait();
 
-    if (penalty)
-        for (int i = threadIdx.x; i < (n + 31) / 32; i += N_THREAD) seen[i] = 0;
-    if (keep) {
-        for (int i = threadIdx.x; i < n; i += N_THREAD)
-            logits[i] = may_choose(a, first + i) ? a.logits[first + i] : -CUDART_INF_F;
-        __syncthreads();
-    }
+    best_seen b = {0, false};
+    if (!keep)
+        each_logit(a, x, first, n, [&](int i, bool inside, float logit) {
+            if (inside) see(b, logit, first + i);
+        });
+    else
+        each_logit(a, x, first, n, [&](int i, bool inside, float logit) {
+            logits[i] = inside ? logit : -CUDART_INF_F;
+            if (inside && !penalty) see(b, logit, first + i);
+        });
     if (penalty) {
+        __syncthreads();
         for (int64_t j = threadIdx.x; j < a.n_recent; j += N_THREAD) {
             int i = a.recent[j] - first;
             if (i < 0 || i >= n) continue;
@@ -241,26 +457,10 @@ __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
             logits[i] = logit > 0 ? logit / a.repeat_penalty : logit * a.repeat_penalty;
         }
         __syncthreads();
-    }
-
-    unsigned long long best = 0;
-    bool odd = false;
-    for (int i = threadIdx.x; i < n; i += N_THREAD) {
-        float logit;
-        if (keep) {
-            logit = logits[i];
-        } else {
-            if (!may_choose(a, first + i)) continue;
-            logit = a.logits[first + i];
-        }
-        odd |= !(logit < CUDART_INF_F);
-        if (logit > -CUDART_INF_F) {
-            unsigned long long key = key_of(logit, first + i);
-            best = key > best ? key : best;
-        }
+        for (int i = threadIdx.x; i < n; i += N_THREAD) see(b, logits[i], first + i);
     }
     /* A NaN or infinity anywhere outranks every key. */
-    best = cluster_max(x, round, __syncthreads_or(odd) ? ~0ull : best);
+    unsigned long long best = cluster_max(x, round, __syncthreads_or(b.odd) ? ~0ull : b.key);
     if (best == 0 || best == ~0ull || greedy) {
         if (rank == 0 && threadIdx.x == 0)
             finish(a, best == 0 || best == ~0ull ? -1 : key_id(best));
@@ -268,8 +468,7 @@ __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
         return;
     }
 
-    uint32_t top_bits = (uint32_t)(best >> KEY_LOW_BITS);
-    float largest = __uint_as_float(top_bits & 0x80000000u ? top_bits & 0x7FFFFFFFu : ~top_bits);
+    float largest = key_logit(best);
     double sum = 0;
     for (int i = threadIdx.x; i < n; i += N_THREAD) {
         weights[i] = expf((logits[i] - largest) / a.temperature);
@@ -278,6 +477,13 @@ __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
     __syncthreads();
     candidates c = {logits, weights, first, n};
     bool by_key = (a.top_k > 0 && a.top_k < a.n_vocab) || a.top_p < 1;
+    double all;
+    if (by_key && gather_best(x, round, a, c, largest, sum, &all)) {
+        if (rank > 0) return;
+        int id = draw_sorted(x, a, x.n_upto, largest, all);
+        if (threadIdx.x == 0) finish(a, id);
+        return;
+    }
     unsigned long long least = 0;
     if (a.top_k > 0 && a.top_k < a.n_vocab)
         least = select_key(x, round, p, c, 0, true, (double)a.top_k, false);
@@ -319,7 +525,7 @@ int64_t chunk_of(int64_t n_vocab)
     return ((n_vocab + N_BLOCK - 1) / N_BLOCK + 3) / 4 * 4;
 }
 
-enum { MAX_SMEM_BYTES = 224 * 1024 };
+enum { MAX_SMEM_BYTES = 204 * 1024 };
 
 } // namespace
 
