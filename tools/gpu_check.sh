@@ -6,11 +6,12 @@
 #                       found by PYTHONPATH (fla-core's wheel, unpacked, will do); BRIM_LIBRARY names the library
 #   bench-peers         torch and flash-linear-attention beside brim (bench/peers/w4_peers.py, kda_peers.py)
 #   w4-op               the public W4 operator: values, launches, bits, refusals
+#   model-kernels       the model's own kernels and the sampler against plain C
 #   model               the whole engine: goldens at every level, CPU beside GPU
 #   sanitize            compute-sanitizer's memcheck and synccheck over short forms of all
 #   bench-model         rates of a synthetic Qwen3-4B at every level, and where a step's time goes; the command
 #                       brim and libbrim.so lie in DIR or above it
-#   bench-w4 bench-w4-op bench-kda  times, as CSV; nothing is timed that failed its check
+#   bench-w4 bench-w4-op bench-model-kernels bench-kda  times, as CSV; nothing is timed that failed its check
 # The programs (default build/release/tests) need the driver alone, so DIR may be a copy from a machine
 # without a GPU. Files go to $OUT (default out/), named by part; each names driver, date and clocks.
 # Ends with "N passed, N failed, N skipped", one for each program run.
@@ -71,6 +72,10 @@ for part in "$@"; do
     w4-op) step w4-op.log "$programs/gpu_check_w4_op" ;;
     # The whole engine, from the source directory: goldens, CPU beside GPU. MODEL: a SmolLM2 file.
     model) step model.log "$programs/gpu_check_engine" --synth qwen3-0.6b ${MODEL:+--model "$MODEL"} ;;
+    model-kernels)
+        step model-kernels.log "$programs/gpu_check_model"
+        step sample.log "$programs/gpu_check_sample"
+        ;;
     kda) for route in m128 c4-m128; do step "kda-$route.log" "$programs/gpu_check_kda" "$route"; done ;;
     sanitize)
         for tool in memcheck synccheck; do
@@ -79,6 +84,8 @@ for part in "$@"; do
             step "$tool-w4-op.log" "${check[@]}" "$programs/gpu_check_w4_op" short
             step "$tool-w4_stream.log" "${check[@]}" "$programs/gpu_check_stream" short
             step "$tool-model.log" "${check[@]}" "$programs/gpu_check_engine" short
+            step "$tool-model-kernels.log" "${check[@]}" "$programs/gpu_check_model" short
+            step "$tool-sample.log" "${check[@]}" "$programs/gpu_check_sample" short
             for route in m128 c4-m128; do
                 step "$tool-kda-$route.log" "${check[@]}" "$programs/gpu_check_kda" "$route" short
             done
@@ -107,6 +114,7 @@ for part in "$@"; do
         rm -r "$work"
         ;;
     bench-w4-op) bench w4_split.csv "$programs/gpu_check_w4_op" bench ;;
+    bench-model-kernels) bench model_kernels.csv "$programs/gpu_bench_model" ;;
     bench-kda) bench kda.csv "$programs/gpu_bench_kda" m128,c4-m128 full ;;
     *)
         echo "error: no part is called '$part'; see the head of $0"

@@ -295,8 +295,11 @@ void brim_cuda_op_attention(struct brim_step *step, const struct brim_attention_
         .pdl = is_hopper(step),
         .workspace = step->plain,
     };
-    note(step, level < BRIM_CUDA_FUSED ? brim_cuda_rotate_plain(&rotate, step->stream, &step->error)
-                                       : brim_cuda_rotate(&rotate, step->stream, &step->error));
+    bool on_the_way = is_hopper(step) && step->n_row <= BRIM_CUDA_DECODE_ROWS;
+    if (level < BRIM_CUDA_FUSED)
+        note(step, brim_cuda_rotate_plain(&rotate, step->stream, &step->error));
+    else if (!on_the_way)
+        note(step, brim_cuda_rotate(&rotate, step->stream, &step->error));
     args->out->dtype = BRIM_DTYPE_BF16;
     struct brim_cuda_attention_args attention = {
         .n_row = step->n_row,
@@ -310,6 +313,7 @@ void brim_cuda_op_attention(struct brim_step *step, const struct brim_attention_
         .workspace = step->attention,
         .n_key_max = key_max(step),
         .pdl = is_hopper(step),
+        .rotate = on_the_way ? &rotate : NULL,
     };
     if (step->status != BRIM_OK) return;
     if (level < BRIM_CUDA_ATTENTION) {
