@@ -321,12 +321,6 @@ extern "C" brim_status brim_cuda_attention_prefill(const struct brim_cuda_attent
     cudaStream_t s = (cudaStream_t)stream;
     if (args->kv.dtype != BRIM_DTYPE_F16 || (args->kv.head_dim != 64 && args->kv.head_dim != 128))
         return brim_cuda_attn_any(args, s, err);
-    if (args->n_row <= ATTN_SHORT_ROWS && args->n_key_max > 0 &&
-        args->n_key_max <= ATTN_UNSPLIT_KEYS && brim_cuda_attn_has_decode(args)) {
-        brim_cuda_attention_args whole = *args;
-        whole.rotate = NULL;
-        return brim_cuda_attn_decode(&whole, s, err);
-    }
     bool halve = (args->n_row + 127) / 128 * args->n_head < N_SM;
     if (args->kv.head_dim == 64)
         return halve ? launch<64, 1>(*args, s, err) : launch<64, 2>(*args, s, err);

@@ -201,9 +201,8 @@ struct brim_cuda_attention_args {
 size_t brim_cuda_attention_decode_bytes(int n_head, int n_head_kv, int head_dim);
 brim_status brim_cuda_attention_decode(const struct brim_cuda_attention_args *args, void *stream,
                                        brim_error *err);
-/* Any n_row, no workspace. Tensor cores for F16 caches with head_dim 64 and 128. Up to 32 rows with
- * n_key_max <= 512 are done as decode does them, to the bit; all others by one kernel in which a
- * row's bits follow from its own position. */
+/* Any n_row, no workspace. Tensor cores for F16 caches with head_dim 64 and 128. A row's bits
+ * follow from its own position. */
 brim_status brim_cuda_attention_prefill(const struct brim_cuda_attention_args *args, void *stream,
                                         brim_error *err);
 /* Scores in memory: product, softmax, product. Workspace f32 [n_head][n_row][n_key_max]. */
