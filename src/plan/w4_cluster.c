@@ -55,8 +55,13 @@ struct brim_w4_cluster_layout brim_w4_cluster_lay_out(const struct brim_w4_clust
     const int apart = weights + join + enough * stage_bytes <= budget;
     int n_stage = (budget - weights - (apart ? join : 0)) / stage_bytes;
     if (n_stage > wanted) n_stage = wanted;
-    /* A ring that is refilled holds two rounds of all parts: see the refill in cluster.cu. */
-    if (n_stage < 1 || (n_stage < n_panel && n_stage < 2 * plan->n_part)) n_stage = 0;
+    /* A ring that is refilled holds two rounds of all parts (see the refill in cluster.cu), and
+     * each panel's place is one part's alone: a part that skipped a phase of a place's barrier
+     * could not tell the next from the one before. */
+    if (n_stage < n_panel) {
+        n_stage -= n_stage % plan->n_part;
+        if (n_stage < 2 * plan->n_part) n_stage = 0;
+    }
     const int used = n_stage * stage_bytes + weights;
     out.n_stage = join > budget ? 0 : n_stage;
     out.join_at = apart ? used : 0;

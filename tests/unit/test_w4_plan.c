@@ -42,7 +42,8 @@ static void check_cluster_plan(int64_t n_row, int64_t n_in, int64_t n_out)
             int64_t n_panel = (c.n_unit + c.split - 1) / c.split;
             int n_warp = c.n_slab * c.n_part * 4;
             assert_in_range(l.n_stage, 1, BRIM_W4_CLUSTER_STAGES);
-            assert_true(l.n_stage >= n_panel || l.n_stage >= 2 * c.n_part);
+            assert_true(l.n_stage >= n_panel ||
+                        (l.n_stage >= 2 * c.n_part && l.n_stage % c.n_part == 0));
             assert_true((l.n_byte + 2048) * c.n_resident <= 228 * 1024);
             /* nothing overlaps but the join that waits for it */
             int used = l.n_stage * c.n_token * 256 + n_warp * l.warp_bytes;
