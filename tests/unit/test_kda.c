@@ -429,7 +429,7 @@ static void device_layouts_are_bijective(void **state)
     (void)state;
     for (int which = 0; which < 3; which++) {
         static unsigned char seen[2][512];
-        int n_piece = which == 2 ? 4 : 16, n_byte = which == 2 ? 2048 : 8192;
+        int n_piece = which == 2 ? 4 : 16, n_byte = which == 2 ? KDA_PANEL : 8192;
         memset(seen, 0, sizeof seen);
         for (int row = 0; row < 32; row++)
             for (int piece = 0; piece < n_piece; piece++) {

@@ -18,7 +18,8 @@ enum {
     KDA_PANEL = 4096, /* 32 rows of 128 bytes with the 128-byte swizzle: 64 bf16 columns */
 
     /* Packet. W (negated), qd and kr as [32 tokens][128 K], Z as [32 tokens][128 V], two panels
-     * each; Mqk as [32][32] in the left half of a panel; gamma as 128 floats. */
+     * each; Mqk as [32][32] in the left half of a panel, whose right half holds the inverse while
+     * the packet is prepared and is dead for its reader; gamma as 128 floats. */
     KDA_PACKET_W = 0,
     KDA_PACKET_QD = 2 * KDA_PANEL,
     KDA_PACKET_KR = 4 * KDA_PANEL,
@@ -29,45 +30,44 @@ enum {
     KDA_PACKET_BYTES = 37 * 1024, /* stages start on 1024 bytes, as the swizzle wants */
 };
 
-/* Working memory of a preparation instance. Raw q, k, g, v tiles are [32 tokens][128] bf16 in rows
- * of 256 bytes; q becomes the scaled query rows and the columns of the block below the diagonal, k
- * becomes k 2^G, g becomes the columns of the diagonal blocks, each element in its own place. L is
- * float, column x at x * KDA_L_PITCH; INV bf16 [32][32] in rows of 64 bytes; NORM float2 [32],
- * factors of q and k; BETA float [32]; TOTAL float [2][128], log2 decay of each half; HALF float
- * [128], decay of the first half; SCRATCH float [48][20], blocks of the inverse. */
+/* Working memory of a preparation instance, on 256 bytes. Raw q, k, g, v tiles are [32 tokens][128]
+ * bf16 in rows of 256 bytes; q becomes the scaled query rows and the columns of the block below the
+ * diagonal, k becomes k 2^G, g becomes the columns of the diagonal blocks, each element in its own
+ * place. L holds the two diagonal blocks of L as floats, column x at x * KDA_L_PITCH. SMALL: NORM
+ * float2 [32], factors of q and k; BETA float [2][32], this chunk's and the next one's; HALF float [128], decay of the first half;
+ * TOTAL float [4][128], log2 decay of eight tokens each, later the inverses of the diagonal blocks:
+ * four matrices [16 columns][16 rows] of bf16, both halves of P and of Q (prepare.cuh). */
 enum {
     KDA_TILE = 8192,
-    KDA_L_PITCH = 36, /* keeps 16-byte loads aligned and the fragment stores free of conflicts */
-
-    /* Fused: the packet is a stage elsewhere; the next chunk's q, k, g arrive while this one is
-     * solved, k in a second tile because the old one is in use until the end. */
-    KDA_FULL_K = 0,
-    KDA_FULL_Q = 2 * KDA_TILE,
-    KDA_FULL_G = 3 * KDA_TILE,
-    KDA_FULL_V = 4 * KDA_TILE,
-    KDA_FULL_L = 5 * KDA_TILE,
-    KDA_FULL_SCRATCH = KDA_FULL_L + 32 * KDA_L_PITCH * 4,
-    KDA_FULL_INV = KDA_FULL_SCRATCH + 48 * 20 * 4,
-    KDA_FULL_SMALL = KDA_FULL_INV + 2048,
-    KDA_FULL_BYTES = KDA_FULL_SMALL + 1920,
-
-    /* Helper: the packet is assembled here, W over the dead q tile and Z over the dead g tile,
-     * which in between hold L and SCRATCH. */
-    KDA_LEAN_Q = KDA_PACKET_W,
-    KDA_LEAN_G = KDA_PACKET_Z,
-    KDA_LEAN_L = KDA_LEAN_Q,
-    KDA_LEAN_SCRATCH = KDA_LEAN_G,
-    KDA_LEAN_K = KDA_PACKET_USED,
-    KDA_LEAN_V = KDA_LEAN_K + KDA_TILE,
-    KDA_LEAN_INV = KDA_LEAN_V + KDA_TILE,
-    KDA_LEAN_SMALL = KDA_LEAN_INV + 2048,
-    KDA_LEAN_BYTES = KDA_LEAN_SMALL + 1920,
+    KDA_L_PITCH = 20, /* keeps 16-byte loads aligned and the fragment stores free of conflicts */
+    KDA_L_BYTES = 16 * KDA_L_PITCH * 4,
 
     /* within SMALL */
     KDA_SMALL_NORM = 0,
     KDA_SMALL_BETA = 256,
-    KDA_SMALL_TOTAL = 384,
-    KDA_SMALL_HALF = 1408,
+    KDA_SMALL_HALF = 512,
+    KDA_SMALL_TOTAL = 1024,
+    KDA_SMALL_BYTES = KDA_SMALL_TOTAL + 2048,
+
+    /* Fused: the packet is a stage elsewhere; the next chunk's rows arrive while this one is solved,
+     * k and v in second tiles because the old ones are in use until the end. */
+    KDA_FULL_K = 0,
+    KDA_FULL_Q = 2 * KDA_TILE,
+    KDA_FULL_G = 3 * KDA_TILE,
+    KDA_FULL_V = 4 * KDA_TILE,
+    KDA_FULL_L = 6 * KDA_TILE,
+    KDA_FULL_SMALL = KDA_FULL_L + 2 * KDA_L_BYTES,
+    KDA_FULL_BYTES = (KDA_FULL_SMALL + KDA_SMALL_BYTES + 255) / 256 * 256,
+
+    /* Helper: the packet is assembled here, W over the dead q tile and Z over the dead g tile. A
+     * block of L lies over the g rows that only its own warp has read. */
+    KDA_LEAN_Q = KDA_PACKET_W,
+    KDA_LEAN_G = KDA_PACKET_Z,
+    KDA_LEAN_L = KDA_LEAN_G,
+    KDA_LEAN_K = KDA_PACKET_USED,
+    KDA_LEAN_V = KDA_LEAN_K + KDA_TILE,
+    KDA_LEAN_SMALL = KDA_LEAN_V + KDA_TILE,
+    KDA_LEAN_BYTES = (KDA_LEAN_SMALL + KDA_SMALL_BYTES + 255) / 256 * 256,
 
     /* Workspace of an owner-helper route: control words of task i at i * KDA_CONTROL_BYTES, each on
      * a line of its own: the epoch, then one word a slot; packets behind those of the most tasks.
@@ -99,10 +99,16 @@ KDA_BOTH uint32_t kda_gamma_at(int pair)
     return (uint32_t)(c * 128 + (((j >> 1) ^ (2 * c)) << 4) + (j & 1) * 8);
 }
 
-/* Piece `piece` (0..3) of row `row` of the inverse. */
+/* Piece `piece` (0..3) of row `row` of the transposed inverse, in the right half of Mqk's panel. */
 KDA_BOTH uint32_t kda_inv_at(int row, int piece)
 {
-    return (uint32_t)(row * 64 + ((piece ^ ((row >> 1) & 3)) << 4));
+    return (uint32_t)(row * 128 + (((4 + piece) ^ (row & 7)) << 4));
+}
+
+/* Piece `piece` (0, 1) of row `row` of a 16 x 16 bf16 matrix in rows of 32 bytes. */
+KDA_BOTH uint32_t kda_square_at(int row, int piece)
+{
+    return (uint32_t)(row * 32 + ((piece ^ ((row >> 2) & 1)) << 4));
 }
 
 #endif

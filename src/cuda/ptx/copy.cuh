@@ -123,6 +123,13 @@ BRIM_DEVICE void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t addr)
                  : "memory");
 }
 
+BRIM_DEVICE void stmatrix_x4(uint32_t addr, const uint32_t (&r)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(addr),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
+
 BRIM_DEVICE void stmatrix_x4_trans(uint32_t addr, const uint32_t (&r)[4])
 {
     asm volatile(

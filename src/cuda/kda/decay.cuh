@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * First part of K1: norms, log decay and the decayed rows of a chunk.
+ *
+ * Warp w has tokens 8 w .. 8 w + 7, lane l of it channels 4 l .. 4 l + 3, so that norms stay inside
+ * a warp and the running sum of the gate inside a thread; what crosses warps is one total a
+ * channel. Per element: two special-function operations for the gate, two for the factors 2^+-G. */
+#ifndef BRIM_CUDA_KDA_DECAY_CUH
+#define BRIM_CUDA_KDA_DECAY_CUH
+
+#include "cuda/kda/tile.cuh"
+#include "cuda/ptx/mma.cuh"
+
+/* 2^-mid, exact. */
+BRIM_DEVICE float kda_unmid(const kda_params &p)
+{
+    return __uint_as_float((uint32_t)(127 - p.mid) << 23);
+}
+
+BRIM_DEVICE void kda_unpack(float (&x)[4], uint2 raw)
+{
+    x[0] = bf16_lo(raw.x), x[1] = bf16_hi(raw.x);
+    x[2] = bf16_lo(raw.y), x[3] = bf16_hi(raw.y);
+}
+
+BRIM_DEVICE void kda_load4(float (&x)[4], uint32_t addr)
+{
+    float4 v = kda_lds_f32x4(addr);
+    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+}
+
+BRIM_DEVICE void kda_store_bf16x4(uint32_t addr, const float (&x)[4])
+{
+    kda_sts_v2(addr, bf16x2_pack(x[0], x[1]), bf16x2_pack(x[2], x[3]));
+}
+
+/* Running log2 decay g[4 j + i] of token 8 w + j, channel 4 l + i, from the warp's first token on;
+ * its last goes to TOTAL. Between the tokens: 1 / norm of the warp's rows of q and k, to NORM; q's
+ * carries the scale and 2^-mid. The squares' sums are the diagonal of X X^T on the tensor cores,
+ * with rows 0-7 of X from q and 8-15 from k; an A fragment is also the B fragment of its transpose.
+ */
+template <class L>
+BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep &s, int chunk,
+                          uint32_t k_tile, float (&g)[32])
+{
+    const float log2e = 1.4426950408889634f;
+    int warp = s.tid >> 5, lane = s.tid & 31;
+    int n_valid = t.n_tok - chunk * KDA_CHUNK - warp * 8; /* of this warp's tokens; any sign */
+    float qq[4] = {}, kk[4] = {};
+    uint32_t x_at =
+        (lane & 8 ? k_tile : s.work + L::q) + kda_tile_at(warp * 8 + (lane & 7), lane >> 4);
+    uint32_t x[2][4]; /* the next step's arrive during this one's products */
+    auto norm_fetch = [&](int i) {
+        if (p.l2norm) ldmatrix_x4(x[i & 1], x_at ^ (i << 5));
+    };
+    auto norm_step = [&](int i) {
+        const uint32_t(&a)[4] = x[i & 1];
+        if (!p.l2norm) return;
+        if (i < 7) norm_fetch(i + 1);
+#pragma unroll
+        for (int h = 0; h < 4; h += 2) { /* eight channels: one register holds a row's fragment */
+            mma_bf16_1688(qq, a[h], a[h + 1], a[h]);
+            mma_bf16_1688(kk, a[h], a[h + 1], a[h + 1]);
+        }
+    };
+    norm_fetch(0);
+    uint32_t at = s.work + L::g + kda_tile_at(warp * 8, lane >> 1) + (lane & 1) * 8;
+    float sum[4] = {};
+    if (p.gate == BRIM_KDA_GATE_LOWER_BOUND) {
+        float inverse = 1 / (p.lower_bound * log2e);
+        uint2 word[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) word[j] = kda_lds_v2((at ^ (j << 4)) + j * 256);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            float raw[4];
+            kda_unpack(raw, word[j]);
+            norm_step(j);
+            float live = j < n_valid ? 1.0f : 0.0f;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float e = kda_exp2(fmaf(raw[i], s.gate_mul, s.gate_add[i]));
+                sum[i] = fmaf(kda_rcp(fmaf(e, inverse, inverse)), live, sum[i]);
+                g[4 * j + i] = sum[i];
+            }
+        }
+    } else if (p.g_f32) {
+        const float *row = (const float *)t.g +
+                           ((int64_t)chunk * KDA_CHUNK + warp * 8) * p.g_stride.token + 4 * lane;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            float4 raw = make_float4(0, 0, 0, 0);
+            if (j < n_valid) raw = *(const float4 *)(row + j * p.g_stride.token);
+            g[4 * j] = raw.x, g[4 * j + 1] = raw.y, g[4 * j + 2] = raw.z, g[4 * j + 3] = raw.w;
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            norm_step(j);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                sum[i] = fmaf(g[4 * j + i], log2e, sum[i]);
+                g[4 * j + i] = sum[i];
+            }
+        }
+    } else {
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            float raw[4]; /* zero past the end */
+            kda_unpack(raw, kda_lds_v2((at ^ (j << 4)) + j * 256));
+            norm_step(j);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                sum[i] = fmaf(raw[i], log2e, sum[i]);
+                g[4 * j + i] = sum[i];
+            }
+        }
+    }
+    uint32_t small = s.work + L::small;
+    kda_sts_f32x4(small + KDA_SMALL_TOTAL + warp * 512 + lane * 16,
+                  make_float4(sum[0], sum[1], sum[2], sum[3]));
+    int row = lane >> 2;
+    if ((lane & 3) == row >> 1) { /* the lane with column 2 (lane % 4) + e == row */
+        float nq = 1, nk = 1;
+        if (p.l2norm) {
+            nq = rsqrtf((row & 1 ? qq[1] : qq[0]) + 1e-6f);
+            nk = rsqrtf((row & 1 ? kk[3] : kk[2]) + 1e-6f);
+        }
+        kda_sts_v2(small + KDA_SMALL_NORM + (warp * 8 + row) * 8,
+                   __float_as_uint(nq * (p.scale * kda_unmid(p))), __float_as_uint(nk));
+    }
+}
+
+/* Decayed rows of this warp's tokens, into the tiles and the packet. G counts from the start of the
+ * half. The k tile gets k 2^(G + mid), the g tile k 2^-(G + mid); q's norm has given 2^-mid away,
+ * so its rows are q 2^G. A half knows no token behind its row: only kr and the columns of the block
+ * below the diagonal (first half: k 2^(end - G), in the q tile) look ahead. */
+template <class L, int half>
+BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_tile, uint32_t packet,
+                           const float (&g)[32])
+{
+    int warp = s.tid >> 5, lane = s.tid & 31;
+    const float mid = (float)p.mid;
+    uint32_t small = s.work + L::small;
+    float start[4], back[4], other[4]; /* other: decay of the other half */
+    {
+        float t0[4], t1[4], t2[4], t3[4];
+        uint32_t total = small + KDA_SMALL_TOTAL + lane * 16;
+        kda_load4(t0, total + half * 1024);
+        kda_load4(t1, total + half * 1024 + 512);
+        kda_load4(t2, total + (1 - half) * 1024);
+        kda_load4(t3, total + (1 - half) * 1024 + 512);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            start[i] = warp & 1 ? mid + t0[i] : mid;
+            back[i] = kda_exp2(mid + t0[i] + t1[i]);
+            other[i] = kda_exp2(t2[i] + t3[i]);
+        }
+    }
+    if (half == 0 && warp == 0) {
+        float unmid = kda_unmid(p), gamma[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) gamma[i] = back[i] * unmid * other[i];
+        uint32_t at = packet + KDA_PACKET_GAMMA;
+        kda_sts_v2(at + kda_gamma_at(2 * lane), __float_as_uint(gamma[0]),
+                   __float_as_uint(gamma[1]));
+        kda_sts_v2(at + kda_gamma_at(2 * lane + 1), __float_as_uint(gamma[2]),
+                   __float_as_uint(gamma[3]));
+    }
+    if (half == 1 && warp == 2)
+        kda_sts_f32x4(small + KDA_SMALL_HALF + lane * 16,
+                      make_float4(other[0], other[1], other[2], other[3]));
+
+    uint32_t tile_at = kda_tile_at(warp * 8, lane >> 1) + (lane & 1) * 8;
+    uint32_t panel_at = packet + kda_panel_at(warp * 8, lane >> 1) + (lane & 1) * 8;
+    uint32_t k_at = k_tile + tile_at, work_at = s.work + tile_at;
+    uint2 q_raw[2], k_raw[2], q_next[2], k_next[2];
+    float norm[4], norm_next[4];
+    auto fetch = [&](int j0) {
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            int j = j0 + n;
+            k_next[n] = kda_lds_v2((k_at ^ (j << 4)) + j * 256);
+            q_next[n] = kda_lds_v2((work_at ^ (j << 4)) + L::q + j * 256);
+        }
+        kda_load4(norm_next, small + KDA_SMALL_NORM + (warp * 8 + j0) * 8);
+    };
+    fetch(0);
+#pragma unroll
+    for (int j0 = 0; j0 < 8; j0 += 2) { /* two tokens at a time, the next two on their way */
+#pragma unroll
+        for (int n = 0; n < 2; n++) k_raw[n] = k_next[n], q_raw[n] = q_next[n];
+#pragma unroll
+        for (int i = 0; i < 4; i++) norm[i] = norm_next[i];
+        if (j0 < 6) fetch(j0 + 2);
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            int j = j0 + n;
+            float q[4], k[4], kd[4], ki[4], o[4], x[4];
+            kda_unpack(q, q_raw[n]);
+            kda_unpack(k, k_raw[n]);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float e = g[4 * j + i] + start[i], up = kda_exp2(e);
+                k[i] *= norm[2 * n + 1];
+                q[i] *= norm[2 * n] * up;
+                kd[i] = k[i] * up;
+                ki[i] = k[i] * kda_exp2(-e);
+                o[i] = ki[i] * back[i];
+                x[i] = (half == 0 ? o[i] : q[i]) * other[i];
+            }
+            uint32_t to = (work_at ^ (j << 4)) + j * 256, out = (panel_at ^ (j << 4)) + j * 128;
+            kda_store_bf16x4((k_at ^ (j << 4)) + j * 256, kd);
+            kda_store_bf16x4(to + L::g, ki);
+            kda_store_bf16x4(half == 0 ? out + KDA_PACKET_QD : to + L::q, q);
+            kda_store_bf16x4(half == 0 ? to + L::q : out + KDA_PACKET_QD, half == 0 ? o : x);
+            kda_store_bf16x4(out + KDA_PACKET_KR, half == 0 ? x : o);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a preparation instance (128 threads) works on: access to its shared memory, the arrangements
+ * of layout.h as types, and the asynchronous loads that fill its tiles. */
+#ifndef BRIM_CUDA_KDA_TILE_CUH
+#define BRIM_CUDA_KDA_TILE_CUH
+
+#include "cuda/kda/params.cuh"
+#include "cuda/ptx/copy.cuh"
+
+BRIM_DEVICE uint32_t kda_lds(uint32_t addr)
+{
+    uint32_t v;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(addr) : "memory");
+    return v;
+}
+
+BRIM_DEVICE float kda_lds_f32(uint32_t addr)
+{
+    return __uint_as_float(kda_lds(addr));
+}
+
+BRIM_DEVICE float2 kda_lds_f32x2(uint32_t addr)
+{
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(addr) : "memory");
+    return v;
+}
+
+BRIM_DEVICE float4 kda_lds_f32x4(uint32_t addr)
+{
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(addr)
+                 : "memory");
+    return v;
+}
+
+BRIM_DEVICE uint2 kda_lds_v2(uint32_t addr)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(addr) : "memory");
+    return v;
+}
+
+BRIM_DEVICE void kda_sts(uint32_t addr, uint32_t v)
+{
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(addr), "r"(v) : "memory");
+}
+
+BRIM_DEVICE void kda_sts_f32(uint32_t addr, float v)
+{
+    kda_sts(addr, __float_as_uint(v));
+}
+
+BRIM_DEVICE void kda_sts_v2(uint32_t addr, uint32_t x, uint32_t y)
+{
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(addr), "r"(x), "r"(y) : "memory");
+}
+
+BRIM_DEVICE void kda_sts_v4(uint32_t addr, uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(x), "r"(y), "r"(z),
+                 "r"(w)
+                 : "memory");
+}
+
+BRIM_DEVICE void kda_sts_f32x4(uint32_t addr, float4 v)
+{
+    kda_sts_v4(addr, __float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
+               __float_as_uint(v.w));
+}
+
+/* The two arrangements of an instance's memory, layout.h. */
+struct kda_full {
+    static constexpr bool lean = false;
+    static constexpr int q = KDA_FULL_Q, k = KDA_FULL_K, g = KDA_FULL_G, v = KDA_FULL_V;
+    static constexpr int l = KDA_FULL_L, l_step = KDA_L_BYTES, small = KDA_FULL_SMALL;
+};
+
+struct kda_lean {
+    static constexpr bool lean = true;
+    static constexpr int q = KDA_LEAN_Q, k = KDA_LEAN_K, g = KDA_LEAN_G, v = KDA_LEAN_V;
+    static constexpr int l = KDA_LEAN_L, l_step = KDA_TILE / 2, small = KDA_LEAN_SMALL;
+};
+
+/* State of an instance between chunks. */
+struct kda_prep {
+    uint32_t work; /* shared memory of the instance */
+    uint32_t bar;  /* its named barrier */
+    int tid;       /* 0..127 */
+    int flip;      /* which k and v tile and which beta the current chunk uses */
+    /* exponent of the sigmoid of channel 4 lane + i is gate_mul * raw + gate_add[i] */
+    float gate_mul, gate_add[4];
+};
+
+/* One [32][128] bf16 tile by n_thread threads, rows past the end as zeros (their addresses are
+ * formed, not read). */
+template <int n_thread>
+BRIM_DEVICE void kda_load_tile(uint32_t tile, const __nv_bfloat16 *src, int64_t stride, int n_valid,
+                               int tid)
+{
+    constexpr int n_row = n_thread / 16;
+    int row = tid >> 4, piece = tid & 15;
+    uint32_t to = tile + kda_tile_at(row, piece); /* n_row rows on, bit 2 of the swizzle may flip */
+    asm volatile(""
+                 : "+l"(stride)); /* opaque: its multiples are not worth registers across chunks */
+    const __nv_bfloat16 *from = src + row * stride + piece * 8;
+#pragma unroll
+    for (int i = 0; i < 32 / n_row; i++) {
+        cp_async_16((to ^ (i * n_row & 4) << 4) + i * n_row * 256, from, row + n_row * i < n_valid);
+        from += n_row * stride;
+    }
+}
+
+/* One warp, lane = token: beta as it is stored, zero past the end. */
+BRIM_DEVICE float kda_load_beta(const kda_params &p, const kda_task &t, int chunk, int lane)
+{
+    int64_t row = (int64_t)chunk * KDA_CHUNK + lane;
+    if (row >= t.n_tok) return 0;
+    return p.beta_f32
+               ? ((const float *)t.beta)[row * p.beta_stride.token]
+               : __bfloat162float(((const __nv_bfloat16 *)t.beta)[row * p.beta_stride.token]);
+}
+
+/* The same after the sigmoid, to its place. */
+template <class L>
+BRIM_DEVICE void kda_store_beta(const kda_params &p, const kda_task &t, int chunk,
+                                const kda_prep &s, int flip, int lane, float beta)
+{
+    if (p.beta_logit) beta = kda_rcp(1 + kda_exp2(beta * -1.4426950408889634f));
+    if (chunk * KDA_CHUNK + lane >= t.n_tok) beta = 0;
+    kda_sts_f32(s.work + L::small + KDA_SMALL_BETA + flip * 128 + lane * 4, beta);
+}
+
+/* q, k, v and (unless it is read as fp32) g of a chunk by n_thread threads, asynchronously; k and v
+ * go to tile `flip`. The caller commits the group. */
+template <class L, int n_thread>
+BRIM_DEVICE void kda_fetch(const kda_params &p, const kda_task &t, int chunk, const kda_prep &s,
+                           int flip, int tid)
+{
+    if (chunk >= t.n_chunk) return;
+    int64_t row = (int64_t)chunk * KDA_CHUNK;
+    int n_valid = t.n_tok - chunk * KDA_CHUNK;
+    kda_load_tile<n_thread>(s.work + L::k + flip * KDA_TILE, t.k + row * p.k_stride.token,
+                            p.k_stride.token, n_valid, tid);
+    kda_load_tile<n_thread>(s.work + L::q, t.q + row * p.q_stride.token, p.q_stride.token, n_valid,
+                            tid);
+    if (!p.g_f32)
+        kda_load_tile<n_thread>(s.work + L::g, (const __nv_bfloat16 *)t.g + row * p.g_stride.token,
+                                p.g_stride.token, n_valid, tid);
+    kda_load_tile<n_thread>(s.work + L::v + flip * KDA_TILE, t.v + row * p.v_stride.token,
+                            p.v_stride.token, n_valid, tid);
+}
+
+template <class L>
+BRIM_DEVICE void kda_prefetch(const kda_params &p, const kda_task &t, int chunk, const kda_prep &s,
+                              int flip)
+{
+    kda_fetch<L, 128>(p, t, chunk, s, flip, s.tid);
+    cp_async_commit();
+}
+
+template <class L>
+BRIM_DEVICE void kda_prep_init(const kda_params &p, const kda_task &t, kda_prep &s, uint32_t work,
+                               uint32_t bar, int tid, int first_chunk)
+{
+    s.work = work;
+    s.bar = bar;
+    s.tid = tid;
+    s.flip = 0;
+    float a = p.a_log ? __expf(p.a_log[t.head]) : 1.0f;
+    s.gate_mul = -a * 1.4426950408889634f;
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        s.gate_add[e] =
+            p.dt_bias ? p.dt_bias[t.head * 128 + 4 * (tid & 31) + e] * s.gate_mul : 0.0f;
+    kda_prefetch<L>(p, t, first_chunk, s, 0);
+    if (tid < 32)
+        kda_store_beta<L>(p, t, first_chunk, s, 0, tid, kda_load_beta(p, t, first_chunk, tid));
+}
+
+#endif
