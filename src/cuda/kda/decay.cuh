@@ -45,7 +45,7 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
     const float log2e = 1.4426950408889634f;
     int warp = s.tid >> 5, lane = s.tid & 31;
     int n_valid = t.n_tok - chunk * KDA_CHUNK - warp * 8; /* of this warp's tokens; any sign */
-    float qq[4] = {}, kk[4] = {};
+    float qq[2][4] = {}, kk[2][4] = {};                   /* two chains each */
     uint32_t x_at =
         (lane & 8 ? k_tile : s.work + L::q) + kda_tile_at(warp * 8 + (lane & 7), lane >> 4);
     uint32_t x[2][4]; /* the next step's arrive during this one's products */
@@ -58,8 +58,8 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
         if (i < 7) norm_fetch(i + 1);
 #pragma unroll
         for (int h = 0; h < 4; h += 2) { /* eight channels: one register holds a row's fragment */
-            mma_bf16_1688(qq, a[h], a[h + 1], a[h]);
-            mma_bf16_1688(kk, a[h], a[h + 1], a[h + 1]);
+            mma_bf16_1688(qq[h / 2], a[h], a[h + 1], a[h]);
+            mma_bf16_1688(kk[h / 2], a[h], a[h + 1], a[h + 1]);
         }
     };
     norm_fetch(0);
@@ -121,8 +121,8 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
     if ((lane & 3) == row >> 1) { /* the lane with column 2 (lane % 4) + e == row */
         float nq = 1, nk = 1;
         if (p.l2norm) {
-            nq = rsqrtf((row & 1 ? qq[1] : qq[0]) + 1e-6f);
-            nk = rsqrtf((row & 1 ? kk[3] : kk[2]) + 1e-6f);
+            nq = rsqrtf((row & 1 ? qq[0][1] + qq[1][1] : qq[0][0] + qq[1][0]) + 1e-6f);
+            nk = rsqrtf((row & 1 ? kk[0][3] + kk[1][3] : kk[0][2] + kk[1][2]) + 1e-6f);
         }
         kda_sts_v2(small + KDA_SMALL_NORM + (warp * 8 + row) * 8,
                    __float_as_uint(nq * (p.scale * kda_unmid(p))), __float_as_uint(nk));
@@ -172,48 +172,54 @@ BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_ti
     uint32_t tile_at = kda_tile_at(warp * 8, lane >> 1) + (lane & 1) * 8;
     uint32_t panel_at = packet + kda_panel_at(warp * 8, lane >> 1) + (lane & 1) * 8;
     uint32_t k_at = k_tile + tile_at, work_at = s.work + tile_at;
-    uint2 q_raw[2], k_raw[2], q_next[2], k_next[2];
-    float norm[4], norm_next[4];
-    auto fetch = [&](int j0) {
+    /* one token at a time: the next one's factors are under way during the products, the rows of
+     * the one after it on their way from memory */
+    uint2 q_raw[2], k_raw[2];
+    float norm[2][2], up[2][4], down[2][4];
+    auto fetch = [&](int j) {
+        k_raw[j & 1] = kda_lds_v2((k_at ^ (j << 4)) + j * 256);
+        q_raw[j & 1] = kda_lds_v2((work_at ^ (j << 4)) + L::q + j * 256);
+        float2 n = kda_lds_f32x2(small + KDA_SMALL_NORM + (warp * 8 + j) * 8);
+        norm[j & 1][0] = n.x, norm[j & 1][1] = n.y;
+    };
+    auto factors = [&](int j) {
 #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            int j = j0 + n;
-            k_next[n] = kda_lds_v2((k_at ^ (j << 4)) + j * 256);
-            q_next[n] = kda_lds_v2((work_at ^ (j << 4)) + L::q + j * 256);
+        for (int i = 0; i < 4; i++) {
+            float e = g[4 * j + i] + start[i];
+            up[j & 1][i] = kda_exp2(e);
+            down[j & 1][i] = kda_exp2(-e);
         }
-        kda_load4(norm_next, small + KDA_SMALL_NORM + (warp * 8 + j0) * 8);
     };
     fetch(0);
+    factors(0);
 #pragma unroll
-    for (int j0 = 0; j0 < 8; j0 += 2) { /* two tokens at a time, the next two on their way */
+    for (int j = 0; j < 8; j++) {
+        float q[4], k[4], kd[4], o[4], x[4];
+        kda_unpack(q, q_raw[j & 1]);
+        kda_unpack(k, k_raw[j & 1]);
 #pragma unroll
-        for (int n = 0; n < 2; n++) k_raw[n] = k_next[n], q_raw[n] = q_next[n];
-#pragma unroll
-        for (int i = 0; i < 4; i++) norm[i] = norm_next[i];
-        if (j0 < 6) fetch(j0 + 2);
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-            int j = j0 + n;
-            float q[4], k[4], kd[4], ki[4], o[4], x[4];
-            kda_unpack(q, q_raw[n]);
-            kda_unpack(k, k_raw[n]);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float e = g[4 * j + i] + start[i], up = kda_exp2(e);
-                k[i] *= norm[2 * n + 1];
-                q[i] *= norm[2 * n] * up;
-                kd[i] = k[i] * up;
-                ki[i] = k[i] * kda_exp2(-e);
-                o[i] = ki[i] * back[i];
-                x[i] = (half == 0 ? o[i] : q[i]) * other[i];
-            }
-            uint32_t to = (work_at ^ (j << 4)) + j * 256, out = (panel_at ^ (j << 4)) + j * 128;
-            kda_store_bf16x4((k_at ^ (j << 4)) + j * 256, kd);
-            kda_store_bf16x4(to + L::g, ki);
-            kda_store_bf16x4(half == 0 ? out + KDA_PACKET_QD : to + L::q, q);
-            kda_store_bf16x4(half == 0 ? to + L::q : out + KDA_PACKET_QD, half == 0 ? o : x);
-            kda_store_bf16x4(out + KDA_PACKET_KR, half == 0 ? x : o);
+        for (int i = 0; i < 4; i++) {
+            k[i] *= norm[j & 1][1];
+            q[i] *= norm[j & 1][0];
         }
+        if (j < 7) {
+            fetch(j + 1);
+            factors(j + 1);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            q[i] *= up[j & 1][i];
+            kd[i] = k[i] * up[j & 1][i];
+            k[i] *= down[j & 1][i];
+            o[i] = k[i] * back[i];
+            x[i] = (half == 0 ? o[i] : q[i]) * other[i];
+        }
+        uint32_t to = (work_at ^ (j << 4)) + j * 256, out = (panel_at ^ (j << 4)) + j * 128;
+        kda_store_bf16x4((k_at ^ (j << 4)) + j * 256, kd);
+        kda_store_bf16x4(to + L::g, k);
+        kda_store_bf16x4(half == 0 ? out + KDA_PACKET_QD : to + L::q, q);
+        kda_store_bf16x4(half == 0 ? to + L::q : out + KDA_PACKET_QD, half == 0 ? o : x);
+        kda_store_bf16x4(out + KDA_PACKET_KR, half == 0 ? x : o);
     }
 }
 

@@ -18,8 +18,8 @@ enum {
     KDA_PANEL = 4096, /* 32 rows of 128 bytes with the 128-byte swizzle: 64 bf16 columns */
 
     /* Packet. W (negated), qd and kr as [32 tokens][128 K], Z as [32 tokens][128 V], two panels
-     * each; Mqk as [32][32] in the left half of a panel, whose right half holds the inverse while
-     * the packet is prepared and is dead for its reader; gamma as 128 floats. */
+     * each; Mqk as [32][32] in the left half of a panel, whose right half holds L, then the inverse
+     * while the packet is prepared and is dead for its reader; gamma as 128 floats. */
     KDA_PACKET_W = 0,
     KDA_PACKET_QD = 2 * KDA_PANEL,
     KDA_PACKET_KR = 4 * KDA_PANEL,
@@ -33,14 +33,13 @@ enum {
 /* Working memory of a preparation instance, on 256 bytes. Raw q, k, g, v tiles are [32 tokens][128]
  * bf16 in rows of 256 bytes; q becomes the scaled query rows and the columns of the block below the
  * diagonal, k becomes k 2^G, g becomes the columns of the diagonal blocks, each element in its own
- * place. L holds the two diagonal blocks of L as floats, column x at x * KDA_L_PITCH. SMALL: NORM
- * float2 [32], factors of q and k; BETA float [2][32], this chunk's and the next one's; HALF float [128], decay of the first half;
- * TOTAL float [4][128], log2 decay of eight tokens each, later the inverses of the diagonal blocks:
- * four matrices [16 columns][16 rows] of bf16, both halves of P and of Q (prepare.cuh). */
+ * place.
+ * SMALL: NORM float2 [32], factors of q and k; BETA float [2][32], this chunk's and the next one's;
+ * HALF float [128], decay of the first half; TOTAL float [4][128], log2 decay of eight tokens each,
+ * later the inverses of the diagonal blocks: four matrices [16 columns][16 rows] of bf16, both
+ * halves of P and of Q (prepare.cuh). */
 enum {
     KDA_TILE = 8192,
-    KDA_L_PITCH = 20, /* keeps 16-byte loads aligned and the fragment stores free of conflicts */
-    KDA_L_BYTES = 16 * KDA_L_PITCH * 4,
 
     /* within SMALL */
     KDA_SMALL_NORM = 0,
@@ -49,21 +48,18 @@ enum {
     KDA_SMALL_TOTAL = 1024,
     KDA_SMALL_BYTES = KDA_SMALL_TOTAL + 2048,
 
-    /* Fused: the packet is a stage elsewhere; the next chunk's rows arrive while this one is solved,
-     * k and v in second tiles because the old ones are in use until the end. */
+    /* Fused: the packet is a stage elsewhere; the next chunk's rows arrive while this one is
+     * solved, k and v in second tiles because the old ones are in use until the end. */
     KDA_FULL_K = 0,
     KDA_FULL_Q = 2 * KDA_TILE,
     KDA_FULL_G = 3 * KDA_TILE,
     KDA_FULL_V = 4 * KDA_TILE,
-    KDA_FULL_L = 6 * KDA_TILE,
-    KDA_FULL_SMALL = KDA_FULL_L + 2 * KDA_L_BYTES,
+    KDA_FULL_SMALL = 6 * KDA_TILE,
     KDA_FULL_BYTES = (KDA_FULL_SMALL + KDA_SMALL_BYTES + 255) / 256 * 256,
 
-    /* Helper: the packet is assembled here, W over the dead q tile and Z over the dead g tile. A
-     * block of L lies over the g rows that only its own warp has read. */
+    /* Helper: the packet is assembled here, W over the dead q tile and Z over the dead g tile. */
     KDA_LEAN_Q = KDA_PACKET_W,
     KDA_LEAN_G = KDA_PACKET_Z,
-    KDA_LEAN_L = KDA_LEAN_G,
     KDA_LEAN_K = KDA_PACKET_USED,
     KDA_LEAN_V = KDA_LEAN_K + KDA_TILE,
     KDA_LEAN_SMALL = KDA_LEAN_V + KDA_TILE,
@@ -99,7 +95,8 @@ KDA_BOTH uint32_t kda_gamma_at(int pair)
     return (uint32_t)(c * 128 + (((j >> 1) ^ (2 * c)) << 4) + (j & 1) * 8);
 }
 
-/* Piece `piece` (0..3) of row `row` of the transposed inverse, in the right half of Mqk's panel. */
+/* Piece `piece` (0..3) of column `row` of the inverse, in the right half of Mqk's panel; before it
+ * is known rows 4 piece .. + 3 of a column of L's diagonal blocks, as floats. */
 KDA_BOTH uint32_t kda_inv_at(int row, int piece)
 {
     return (uint32_t)(row * 128 + (((4 + piece) ^ (row & 7)) << 4));

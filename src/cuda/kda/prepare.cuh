@@ -42,6 +42,11 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
     };
     fetch(0);
     fetch(1);
+    float beta[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        beta[h] = kda_lds_f32(s.work + L::small + KDA_SMALL_BETA + s.flip * 128 +
+                              (row0 + (lane >> 2) + 8 * h) * 4);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         if (i < 6) fetch(i + 2);
@@ -54,26 +59,25 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
     /* powers of two: exact. The rows of k carry 2^mid, the columns of diagonal blocks 2^-mid. */
     bool below = warp == 2;
     float unmid = kda_unmid(p), kk_by = below ? unmid : 1.0f, qk_by = below ? 1.0f : 1 / unmid;
-    uint32_t l_at = s.work + L::l + warp * L::l_step;
+    uint32_t l_at = packet + KDA_PACKET_MQK;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int r = (lane >> 2) + 8 * h, row = row0 + r;
-        float beta =
-            kk_by * kda_lds_f32(s.work + L::small + KDA_SMALL_BETA + s.flip * 128 + row * 4);
+        float by = kk_by * beta[h];
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             int x = 8 * n + 2 * (lane & 3), col = col0 + x;
             /* selects, not products: above the diagonal the factored product may be infinite */
             float m0 = below || x <= r ? qk[n][2 * h] * qk_by : 0.0f;
             float m1 = below || x + 1 <= r ? qk[n][2 * h + 1] * qk_by : 0.0f;
-            float l0 = kk[n][2 * h] * beta, l1 = kk[n][2 * h + 1] * beta;
+            float l0 = kk[n][2 * h] * by, l1 = kk[n][2 * h + 1] * by;
             kda_sts(packet + KDA_PACKET_MQK + kda_panel_at(row, col >> 3) + (col & 7) * 2,
                     bf16x2_pack(m0, m1));
             if (below) {
                 kk[n][2 * h] = l0, kk[n][2 * h + 1] = l1;
             } else { /* what lies on or above the diagonal is not read */
-                kda_sts_f32(l_at + (x * KDA_L_PITCH + r) * 4, l0);
-                kda_sts_f32(l_at + ((x + 1) * KDA_L_PITCH + r) * 4, l1);
+                kda_sts_f32(l_at + kda_inv_at(col, r >> 2) + (r & 3) * 4, l0);
+                kda_sts_f32(l_at + kda_inv_at(col + 1, r >> 2) + (r & 3) * 4, l1);
             }
         }
     }
@@ -89,20 +93,19 @@ BRIM_DEVICE void kda_pack_split(uint32_t &high, uint32_t &low, float x, float y)
 /* (I + L)^-1 in fp32, times beta of the column, as bf16, transposed: with L = [[A, 0], [B, D]] it
  * is
  * [[P, 0], [-Q B P, Q]], P = (I + A)^-1 and Q = (I + D)^-1. Here P and Q by forward substitution,
- * lane = a column of P (0..15) or of Q (16..31); rows of their transposes, split into two bf16, go
- * to TOTAL's place for kda_invert_below. */
+ * lane = a column of P (0..15) or of Q (16..31). A column of L is replaced by the column of the
+ * inverse; those of P and Q, split into two bf16, also go to TOTAL's place for kda_invert_below. */
 template <class L> BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packet, int lane)
 {
     int half = lane >> 4, col = lane & 15;
-    uint32_t l_at = s.work + L::l + half * L::l_step;
+    uint32_t inv = packet + KDA_PACKET_MQK, l_at = inv + half * 2048;
     float a[16];
 #pragma unroll
     for (int r = 0; r < 16; r++) a[r] = r == col ? 1.0f : 0.0f;
     float4 l[3][4]; /* two columns ahead */
     auto fetch = [&](int y) {
 #pragma unroll
-        for (int i = (y + 1) / 4; i < 4; i++)
-            l[y % 3][i] = kda_lds_f32x4(l_at + (y * KDA_L_PITCH + 4 * i) * 4);
+        for (int i = (y + 1) / 4; i < 4; i++) l[y % 3][i] = kda_lds_f32x4(l_at + kda_inv_at(y, i));
     };
     fetch(0);
     fetch(1);
@@ -119,7 +122,6 @@ template <class L> BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packe
         }
     }
     uint32_t small = s.work + L::small, at = small + KDA_SMALL_TOTAL + half * 1024;
-    uint32_t inv = packet + KDA_PACKET_MQK;
     float beta = kda_lds_f32(small + KDA_SMALL_BETA + s.flip * 128 + lane * 4);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -293,12 +295,15 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     named_barrier_sync(s.bar, 128); /* decayed rows */
     float below[2][4] = {};
     float beta = 0; /* of the next chunk, on its way */
-    if (warp == 3) beta = kda_load_beta(p, t, next, lane);
+    if (warp == 3) {
+        beta = kda_load_beta(p, t, next, lane);
+        if (!L::lean) kda_fetch_kv<L, 32>(p, t, next, s, s.flip ^ 1, lane);
+    }
     kda_pairs<L>(p, s, k_tile, packet, below);
     named_barrier_sync(s.bar, 128); /* L; the q and g tiles are free */
     if (warp == 0) kda_invert<L>(s, packet, lane);
     if (!L::lean && (warp & 1)) {
-        kda_fetch<L, 64>(p, t, next, s, s.flip ^ 1, (warp >> 1) * 32 + lane);
+        kda_fetch_qg<L, 64>(p, t, next, s, (warp >> 1) * 32 + lane);
         cp_async_commit();
     }
     if (warp == 3) kda_store_beta<L>(p, t, next, s, s.flip ^ 1, lane, beta);

@@ -75,13 +75,13 @@ BRIM_DEVICE void kda_sts_f32x4(uint32_t addr, float4 v)
 struct kda_full {
     static constexpr bool lean = false;
     static constexpr int q = KDA_FULL_Q, k = KDA_FULL_K, g = KDA_FULL_G, v = KDA_FULL_V;
-    static constexpr int l = KDA_FULL_L, l_step = KDA_L_BYTES, small = KDA_FULL_SMALL;
+    static constexpr int small = KDA_FULL_SMALL;
 };
 
 struct kda_lean {
     static constexpr bool lean = true;
     static constexpr int q = KDA_LEAN_Q, k = KDA_LEAN_K, g = KDA_LEAN_G, v = KDA_LEAN_V;
-    static constexpr int l = KDA_LEAN_L, l_step = KDA_TILE / 2, small = KDA_LEAN_SMALL;
+    static constexpr int small = KDA_LEAN_SMALL;
 };
 
 /* State of an instance between chunks. */
@@ -106,7 +106,15 @@ BRIM_DEVICE void kda_load_tile(uint32_t tile, const __nv_bfloat16 *src, int64_t 
     asm volatile(""
                  : "+l"(stride)); /* opaque: its multiples are not worth registers across chunks */
     const __nv_bfloat16 *from = src + row * stride + piece * 8;
+    if (n_valid >= KDA_CHUNK) {
 #pragma unroll
+        for (int i = 0; i < 32 / n_row; i++) {
+            cp_async_16((to ^ (i * n_row & 4) << 4) + i * n_row * 256, from);
+            from += n_row * stride;
+        }
+        return;
+    }
+#pragma unroll 1
     for (int i = 0; i < 32 / n_row; i++) {
         cp_async_16((to ^ (i * n_row & 4) << 4) + i * n_row * 256, from, row + n_row * i < n_valid);
         from += n_row * stride;
@@ -133,31 +141,41 @@ BRIM_DEVICE void kda_store_beta(const kda_params &p, const kda_task &t, int chun
     kda_sts_f32(s.work + L::small + KDA_SMALL_BETA + flip * 128 + lane * 4, beta);
 }
 
-/* q, k, v and (unless it is read as fp32) g of a chunk by n_thread threads, asynchronously; k and v
- * go to tile `flip`. The caller commits the group. */
+/* k and v of a chunk into tile `flip`, by n_thread threads, asynchronously. The caller commits. */
 template <class L, int n_thread>
-BRIM_DEVICE void kda_fetch(const kda_params &p, const kda_task &t, int chunk, const kda_prep &s,
-                           int flip, int tid)
+BRIM_DEVICE void kda_fetch_kv(const kda_params &p, const kda_task &t, int chunk, const kda_prep &s,
+                              int flip, int tid)
 {
     if (chunk >= t.n_chunk) return;
     int64_t row = (int64_t)chunk * KDA_CHUNK;
     int n_valid = t.n_tok - chunk * KDA_CHUNK;
     kda_load_tile<n_thread>(s.work + L::k + flip * KDA_TILE, t.k + row * p.k_stride.token,
                             p.k_stride.token, n_valid, tid);
+    kda_load_tile<n_thread>(s.work + L::v + flip * KDA_TILE, t.v + row * p.v_stride.token,
+                            p.v_stride.token, n_valid, tid);
+}
+
+/* q and (unless it is read as fp32) g. */
+template <class L, int n_thread>
+BRIM_DEVICE void kda_fetch_qg(const kda_params &p, const kda_task &t, int chunk, const kda_prep &s,
+                              int tid)
+{
+    if (chunk >= t.n_chunk) return;
+    int64_t row = (int64_t)chunk * KDA_CHUNK;
+    int n_valid = t.n_tok - chunk * KDA_CHUNK;
     kda_load_tile<n_thread>(s.work + L::q, t.q + row * p.q_stride.token, p.q_stride.token, n_valid,
                             tid);
     if (!p.g_f32)
         kda_load_tile<n_thread>(s.work + L::g, (const __nv_bfloat16 *)t.g + row * p.g_stride.token,
                                 p.g_stride.token, n_valid, tid);
-    kda_load_tile<n_thread>(s.work + L::v + flip * KDA_TILE, t.v + row * p.v_stride.token,
-                            p.v_stride.token, n_valid, tid);
 }
 
 template <class L>
 BRIM_DEVICE void kda_prefetch(const kda_params &p, const kda_task &t, int chunk, const kda_prep &s,
                               int flip)
 {
-    kda_fetch<L, 128>(p, t, chunk, s, flip, s.tid);
+    kda_fetch_kv<L, 128>(p, t, chunk, s, flip, s.tid);
+    kda_fetch_qg<L, 128>(p, t, chunk, s, s.tid);
     cp_async_commit();
 }
 

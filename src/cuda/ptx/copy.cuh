@@ -22,6 +22,11 @@ BRIM_DEVICE void cp_async_16_stream(uint32_t dst, const void *src)
                  : "memory");
 }
 
+BRIM_DEVICE void cp_async_16(uint32_t dst, const void *src)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");
+}
+
 BRIM_DEVICE void cp_async_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
