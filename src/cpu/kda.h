@@ -60,7 +60,7 @@ brim_status brim_kda_ref_task(const brim_kda_args *args, const struct brim_kda_t
 
 enum brim_kda_rounding {
     BRIM_KDA_FP32 = 0, /* fp32 throughout, pairwise decays: any gate */
-    BRIM_KDA_GPU = 1 /* every rounding of the sm_90a kernels: needs a decay bound of at least -5 */
+    BRIM_KDA_GPU = 1   /* every rounding of the sm_90a kernels */
 };
 /* Of every form of brim_kda_chunk_task. */
 size_t brim_kda_chunk_scratch_bytes(void);

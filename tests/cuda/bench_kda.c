@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Times of the KDA routes on the GPU.
- *     bench_kda ROUTE[,ROUTE...] [small|full|packed]
+ *     bench_kda ROUTE[,ROUTE...] [small|full|softplus]
  * Each shape is checked against fp64 (two heads) and against the first route (all heads, bit for
  * bit) before it is timed. One sample is one replay of a captured graph between two events, after a
  * 256 MB write that empties the L2; two rounds in shuffled order, median of all samples. CSV on
@@ -20,7 +20,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void bench_shape(const struct shape *shape, char *const *routes, int n_route, void *flush)
+static void bench_shape(const struct shape *shape, char *const *routes, int n_route, bool softplus,
+                        void *flush)
 {
     struct kda_spec spec = {.n_seq = shape->n_seq,
                             .n_tok = shape->n_tok,
@@ -28,8 +29,8 @@ static void bench_shape(const struct shape *shape, char *const *routes, int n_ro
                             .n_value_head = shape->n_head,
                             .lengths = shape->lengths,
                             .regime = KDA_TYPICAL,
-                            .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                            .lower_bound = -5,
+                            .gate = softplus ? BRIM_KDA_GATE_SOFTPLUS : BRIM_KDA_GATE_LOWER_BOUND,
+                            .lower_bound = softplus ? 0 : -5,
                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
                             .with_initial = 1,
                             .seed = 7};
@@ -143,7 +144,10 @@ int main(int argc, char **argv)
         {1, 8192, 12, NULL}, {1, 16384, 4, NULL}, {1, 65536, 1, NULL}, {1, 8192, 64, NULL},
         {1, 8192, 96, NULL}, {6, 0, 64, mixed},   {6, 0, 4, mixed},    {8, 1024, 64, NULL},
     };
+    static const struct shape unbounded[] = {
+        {1, 2048, 1, NULL}, {1, 2048, 4, NULL}, {1, 2048, 8, NULL}, {1, 8192, 32, NULL}};
     if (argc < 2) return 2;
+    bool softplus = argc > 2 && !strcmp(argv[2], "softplus");
     char *routes[MAX_ROUTE];
     int n_route = 0,
         n_shape = argc > 2 && !strcmp(argv[2], "full") ? (int)(sizeof shapes / sizeof *shapes) : 6;
@@ -159,7 +163,9 @@ int main(int argc, char **argv)
            "against fp64\n",
            prop.name, prop.multiProcessorCount, driver);
     printf("n_seq,n_tok,n_head,route,us_median,us_min,us_max,speedup,out_error,state_error\n");
-    for (int i = 0; i < n_shape; i++) bench_shape(&shapes[i], routes, n_route, flush);
+    if (softplus) n_shape = (int)(sizeof unbounded / sizeof *unbounded);
+    for (int i = 0; i < n_shape; i++)
+        bench_shape(softplus ? &unbounded[i] : &shapes[i], routes, n_route, softplus, flush);
     CUDA_OK(cudaFree(flush));
     return 0;
 }

@@ -174,6 +174,34 @@ static void steep_softplus_decay_is_exact(void **state)
     kda_case_free(&c);
 }
 
+/* The GPU's roundings without a bound: every regime, and decays that end everything at once. */
+static void unbounded_rounding_model_meets_the_bars(void **state)
+{
+    (void)state;
+    for (int i = 0; i <= KDA_ZEROS + 2; i++) {
+        bool given = i > KDA_ZEROS;
+        struct kda_spec spec = plain(100, given ? KDA_MIXED : (enum kda_regime)i);
+        spec.gate = given ? BRIM_KDA_GATE_GIVEN : BRIM_KDA_GATE_SOFTPLUS, spec.lower_bound = 0;
+        struct kda_case c;
+        kda_case_make(&c, &spec);
+        for (int t = 0; t < 100 && given; t++)
+            for (int j = 0; j < 128; j++)
+                ((uint16_t *)c.g)[t * 128 + j] =
+                    brim_bf16_from_f32((t + j) % 5 ? -0.01f * (float)(j % 7)
+                                       : i & 1     ? -INFINITY
+                                                   : -1e4f);
+        assert_int_equal(brim_kda_cpu(&c.args, BRIM_KDA_GPU, NULL), BRIM_OK);
+        struct kda_error e = kda_measure(&c.args, 0, 0);
+        if (!kda_within(&e, spec.regime, 100))
+            fail_msg("case %d: out %.2e window %.2e state %.2e", i, e.out, e.window, e.state);
+        assert_int_equal(brim_kda_cpu(&c.args, BRIM_KDA_FP32, NULL), BRIM_OK);
+        e = kda_measure(&c.args, 0, 0);
+        if (!kda_within(&e, spec.regime, 100) || e.state > 3e-5)
+            fail_msg("fp32 case %d: out %.2e window %.2e state %.2e", i, e.out, e.window, e.state);
+        kda_case_free(&c);
+    }
+}
+
 static void packed_equals_each_alone(void **state)
 {
     (void)state;
@@ -502,6 +530,7 @@ int main(void)
         cmocka_unit_test(tiers_meet_the_bars),
         cmocka_unit_test(threads_change_no_bit_and_leak_nothing),
         cmocka_unit_test(steep_softplus_decay_is_exact),
+        cmocka_unit_test(unbounded_rounding_model_meets_the_bars),
         cmocka_unit_test(packed_equals_each_alone),
         cmocka_unit_test(checkpoints_equal_shorter_runs),
         cmocka_unit_test(later_tokens_change_nothing_before),

@@ -10,7 +10,7 @@
 #include "cpu/kda.h"
 #include "tensor/dtype.h"
 
-enum { C = BRIM_KDA_CHUNK, SUB = BRIM_KDA_SUB, D = 128 };
+enum { C = BRIM_KDA_CHUNK, SUB = BRIM_KDA_SUB, QUARTER = 8, D = 128 };
 
 struct chunk {
     float q[C][D], k[C][D], v[C][D]; /* normalized; q scaled; rows past the end are zero */
@@ -71,12 +71,13 @@ static void load_rows(const brim_kda_args *args, const struct brim_kda_task *tas
         nq = (norm ? 1 / sqrtf(nq + 1e-6f) : 1) * args->scale;
         nk = norm ? 1 / sqrtf(nk + 1e-6f) : 1;
         for (int i = 0; i < D; i++) {
-            float before = r % SUB ? c->g[r - 1][i] : 0;
+            float before = r % SUB ? c->g[r - 1][i] : 0, g = 0;
+            if (inside) g = (float)(brim_kda_log_decay(args, task, t, i) * BRIM_KDA_LOG2E);
+            /* below 2^-128 everything is zero; sums of such decays would lose the small ones */
+            if (g < -128) g = -128;
             c->q[r][i] *= nq;
             c->k[r][i] *= nk;
-            c->g[r][i] =
-                before +
-                (inside ? (float)(brim_kda_log_decay(args, task, t, i) * BRIM_KDA_LOG2E) : 0);
+            c->g[r][i] = before + g;
         }
     }
     memcpy(c->total[0], c->g[SUB - 1], sizeof c->total[0]);
@@ -119,6 +120,48 @@ static void pair_products(enum brim_kda_rounding m, int mid, struct chunk *c)
             }
             if (!below) kk *= back, qk *= back;
             c->mqk[r][x] = narrow(m, qk);
+            if (x < r) c->l[r][x] = kk * c->beta[r];
+        }
+}
+
+/* Without a bound, with the GPU's roundings: pairs inside a quarter of eight tokens in fp32;
+ * between the quarters of a half rows count from their quarter's start, columns to their quarter's
+ * end; between the halves rows from the middle, columns to it. No factor exceeds 1. */
+static void quarters(struct chunk *c)
+{
+    memset(c->l, 0, sizeof c->l);
+    memset(c->mqk, 0, sizeof c->mqk);
+    for (int i = 0; i < D; i++) {
+        float end0 = exp2f(c->total[0][i]), end1 = exp2f(c->total[1][i]);
+        c->gamma[i] = end0 * end1;
+        for (int r = 0; r < C; r++) {
+            float up = exp2f(c->g[r][i]), down = exp2f(c->total[r / SUB][i] - c->g[r][i]);
+            c->kd[r][i] = to_bf16(c->k[r][i] * up);
+            c->qs[r][i] = to_bf16(c->q[r][i] * up);
+            c->qd[r][i] = to_bf16(c->q[r][i] * up * (r < SUB ? 1 : end0));
+            c->kr[r][i] = to_bf16(c->k[r][i] * down * (r < SUB ? end1 : 1));
+            if (r < SUB) c->ko[r][i] = to_bf16(c->k[r][i] * down);
+        }
+    }
+    for (int r = 0; r < C; r++)
+        for (int x = 0; x <= r; x++) {
+            bool same = r / QUARTER == x / QUARTER, below = r / SUB != x / SUB;
+            float kk = 0, qk = 0;
+            for (int i = 0; i < D; i++) {
+                float k = c->kd[r][i], q = c->qs[r][i], column = below ? c->ko[x][i] : 0;
+                if (same) {
+                    k = c->k[r][i], q = c->q[r][i];
+                    column = c->k[x][i] * exp2f(c->g[r][i] - c->g[x][i]);
+                } else if (!below) {
+                    float edge = c->g[r / QUARTER * QUARTER - 1][i];
+                    float up = exp2f(c->g[r][i] - edge);
+                    k = to_bf16(c->k[r][i] * up), q = to_bf16(c->q[r][i] * up);
+                    column = to_bf16(c->k[x][i] * exp2f(edge - c->g[x][i]));
+                }
+                kk += k * column;
+                qk += q * column;
+            }
+            c->mqk[r][x] = to_bf16(qk);
             if (x < r) c->l[r][x] = kk * c->beta[r];
         }
 }
@@ -250,11 +293,13 @@ void brim_kda_chunk_range(const brim_kda_args *args, const struct brim_kda_task 
         if (bounded) {
             decay_rows(rounding, mid, c);
             pair_products(rounding, mid, c);
+        } else if (rounding == BRIM_KDA_GPU) {
+            quarters(c);
         } else {
             pairwise(c);
         }
         invert(rounding, c);
-        solve(rounding, bounded, c);
+        solve(rounding, bounded || rounding == BRIM_KDA_GPU, c);
         if (range->log_bound) range->log_bound[i - range->begin] = log_bound(args, task, t0, c);
         if (range->norm) range->norm[i - range->begin] = norm2(&c->s[0][0], (int64_t)D * D);
         advance(rounding, task, t0, range->quiet, c);

@@ -48,21 +48,23 @@ BRIM_DEVICE void owner_ack(const kda_mailbox &m, int n_chunk, int first, uint32_
     }
 }
 
+template <bool bounded>
 BRIM_DEVICE void help(const kda_params &p, const kda_task &t, const kda_mailbox &m, uint32_t work,
                       int helper, int tid)
 {
     int instance = tid >> 7, first = instance * N_HELPER + helper;
     if (first >= t.n_chunk) return;
+    typedef kda_lean_of<bounded> layout;
     kda_prep s;
-    kda_prep_init<kda_lean>(p, t, s, work + instance * KDA_LEAN_BYTES, 1 + instance, tid & 127,
-                            first);
+    kda_prep_init<layout>(p, t, s, work + instance * KDA_LEAN_BYTES, 1 + instance, tid & 127,
+                          first);
     /* The first chunks start one behind the other, so that the owner gets its first packet early:
      * an instance begins when its predecessor has the gate of its own first chunk. */
     if (instance > 0) named_barrier_sync(8 + instance, 256);
     bool lead = instance < N_INSTANCE - 1 && first + N_HELPER < t.n_chunk;
     for (int c = first; c < t.n_chunk; c += N_HELPER * N_INSTANCE) {
         int next = c + N_HELPER * N_INSTANCE;
-        kda_prepare<kda_lean>(p, t, s, c, next, s.work, [&] {
+        kda_prepare<layout>(p, t, s, c, next, s.work, [&] {
             if (lead) named_barrier_arrive(9 + instance, 256);
             lead = false;
         });
@@ -74,11 +76,12 @@ BRIM_DEVICE void help(const kda_params &p, const kda_task &t, const kda_mailbox 
         }
         named_barrier_sync(s.bar,
                            128); /* the packet has been read: its tiles may be filled again */
-        kda_prefetch<kda_lean>(p, t, next, s, 0);
+        kda_prefetch<layout>(p, t, next, s, 0);
         if (s.tid == 0) kda_mailbox_publish(m, c % DEPTH, (uint32_t)(c / DEPTH));
     }
 }
 
+template <bool bounded>
 static __global__ void __launch_bounds__(N_THREAD, 1)
     brim_kda_c4_m128_sm90(const __grid_constant__ kda_params p)
 {
@@ -131,7 +134,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
             __syncwarp();
         }
     } else {
-        help(p, t, m, base, rank - 1, tid);
+        help<bounded>(p, t, m, base, rank - 1, tid);
         if (rank == 1) kda_zero_tail(p, t, tid, N_THREAD);
     }
     cluster_sync(); /* rank 0's shared memory outlives the reads of its epoch */
@@ -144,5 +147,6 @@ brim_status brim_kda_launch_c4_m128(const kda_params &p, cudaStream_t stream, br
     shape.block = dim3(N_THREAD);
     shape.smem_bytes = SMEM_BYTES;
     shape.cluster = 1 + N_HELPER;
-    return BRIM_LAUNCH(brim_kda_c4_m128_sm90, shape, stream, p, err);
+    if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_c4_m128_sm90<true>, shape, stream, p, err);
+    return BRIM_LAUNCH(brim_kda_c4_m128_sm90<false>, shape, stream, p, err);
 }

@@ -33,10 +33,24 @@ BRIM_DEVICE void kda_store_bf16x4(uint32_t addr, const float (&x)[4])
     kda_sts_v2(addr, bf16x2_pack(x[0], x[1]), bf16x2_pack(x[2], x[3]));
 }
 
-/* Running log2 decay g[4 j + i] of token 8 w + j, channel 4 l + i, from the warp's first token on;
- * its last goes to TOTAL. Between the tokens: 1 / norm of the warp's rows of q and k, to NORM; q's
- * carries the scale and 2^-mid. The squares' sums are the diagonal of X X^T on the tensor cores,
- * with rows 0-7 of X from q and 8-15 from k; an A fragment is also the B fragment of its transpose.
+/* Log2 decay of one token and channel under the softplus gate, at exponent y = log2 e (raw + bias):
+ * -a log2(1 + 2^y). Where the sum has lost the small term's bits a series replaces the logarithm.
+ */
+BRIM_DEVICE float kda_softplus(float y, float minus_a)
+{
+    float t = kda_exp2(-fabsf(y)); /* at most 1 */
+    float series = fmaf(fmaf(fmaf(fmaf(0.2f, t, -0.25f), t, 0.33333333f), t, -0.5f), t, 1.0f);
+    series *= t * 1.4426950408889634f; /* t < 1/16: within 2e-7 */
+    float sum = t < 0.0625f ? series : kda_log2(1.0f + t);
+    return minus_a * (fmaxf(y, 0.0f) + sum);
+}
+
+/* Running log2 decay g[4 j + i] of token 8 w + j, channel 4 l + i, from the warp's first token on
+ * (without a bound: of the token alone, and at least -128, which 2^x takes for zero like all
+ * below); the eight tokens' goes to TOTAL. Between the tokens: 1 / norm of the warp's rows of q and
+ * k, to NORM; q's carries the scale and 2^-mid. The squares' sums are the diagonal of X X^T on the
+ * tensor cores, with rows 0-7 of X from q and 8-15 from k; an A fragment is also the B fragment of
+ * its transpose.
  */
 template <class L>
 BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep &s, int chunk,
@@ -48,13 +62,11 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
     float qq[2][4] = {}, kk[2][4] = {};                   /* two chains each */
     uint32_t x_at =
         (lane & 8 ? k_tile : s.work + L::q) + kda_tile_at(warp * 8 + (lane & 7), lane >> 4);
-    uint32_t x[2][4]; /* the next step's arrive during this one's products */
-    auto norm_fetch = [&](int i) {
-        if (p.l2norm) ldmatrix_x4(x[i & 1], x_at ^ (i << 5));
-    };
+    /* the next step's arrive during this one's products, which are not worth a branch */
+    uint32_t x[2][4];
+    auto norm_fetch = [&](int i) { ldmatrix_x4(x[i & 1], x_at ^ (i << 5)); };
     auto norm_step = [&](int i) {
         const uint32_t(&a)[4] = x[i & 1];
-        if (!p.l2norm) return;
         if (i < 7) norm_fetch(i + 1);
 #pragma unroll
         for (int h = 0; h < 4; h += 2) { /* eight channels: one register holds a row's fragment */
@@ -65,8 +77,17 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
     norm_fetch(0);
     uint32_t at = s.work + L::g + kda_tile_at(warp * 8, lane >> 1) + (lane & 1) * 8;
     float sum[4] = {};
-    if (p.gate == BRIM_KDA_GATE_LOWER_BOUND) {
-        float inverse = 1 / (p.lower_bound * log2e);
+    auto put = [&](int j, int i, float decay,
+                   float by) { /* log2 decay = decay * by */
+                               if constexpr (L::bounded) {
+                                   g[4 * j + i] = sum[i] = fmaf(decay, by, sum[i]);
+                               } else {
+                                   g[4 * j + i] = kda_max(decay * by, -128.0f);
+                                   sum[i] += g[4 * j + i];
+                               }
+    };
+    if (p.gate != BRIM_KDA_GATE_GIVEN) {
+        float inverse = p.inverse_bound;
         uint2 word[8];
 #pragma unroll
         for (int j = 0; j < 8; j++) word[j] = kda_lds_v2((at ^ (j << 4)) + j * 256);
@@ -78,9 +99,12 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
             float live = j < n_valid ? 1.0f : 0.0f;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float e = kda_exp2(fmaf(raw[i], s.gate_mul, s.gate_add[i]));
-                sum[i] = fmaf(kda_rcp(fmaf(e, inverse, inverse)), live, sum[i]);
-                g[4 * j + i] = sum[i];
+                if constexpr (L::bounded) {
+                    float e = kda_exp2(fmaf(raw[i], s.gate_mul, s.gate_add[i]));
+                    put(j, i, kda_rcp(fmaf(e, inverse, inverse)), live);
+                } else {
+                    put(j, i, kda_softplus(fmaf(raw[i], log2e, s.gate_add[i]), s.gate_mul), live);
+                }
             }
         }
     } else if (p.g_f32) {
@@ -96,10 +120,7 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
         for (int j = 0; j < 8; j++) {
             norm_step(j);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                sum[i] = fmaf(g[4 * j + i], log2e, sum[i]);
-                g[4 * j + i] = sum[i];
-            }
+            for (int i = 0; i < 4; i++) put(j, i, g[4 * j + i], log2e);
         }
     } else {
 #pragma unroll
@@ -108,10 +129,7 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
             kda_unpack(raw, kda_lds_v2((at ^ (j << 4)) + j * 256));
             norm_step(j);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                sum[i] = fmaf(raw[i], log2e, sum[i]);
-                g[4 * j + i] = sum[i];
-            }
+            for (int i = 0; i < 4; i++) put(j, i, raw[i], log2e);
         }
     }
     uint32_t small = s.work + L::small;
@@ -121,8 +139,8 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
     if ((lane & 3) == row >> 1) { /* the lane with column 2 (lane % 4) + e == row */
         float nq = 1, nk = 1;
         if (p.l2norm) {
-            nq = rsqrtf((row & 1 ? qq[0][1] + qq[1][1] : qq[0][0] + qq[1][0]) + 1e-6f);
-            nk = rsqrtf((row & 1 ? kk[0][3] + kk[1][3] : kk[0][2] + kk[1][2]) + 1e-6f);
+            nq = kda_rsqrt((row & 1 ? qq[0][1] + qq[1][1] : qq[0][0] + qq[1][0]) + 1e-6f);
+            nk = kda_rsqrt((row & 1 ? kk[0][3] + kk[1][3] : kk[0][2] + kk[1][2]) + 1e-6f);
         }
         kda_sts_v2(small + KDA_SMALL_NORM + (warp * 8 + row) * 8,
                    __float_as_uint(nq * (p.scale * kda_unmid(p))), __float_as_uint(nk));

@@ -30,10 +30,6 @@ brim_status brim_kda_cuda_processors(int64_t *n_processor, brim_error *err)
 brim_status brim_kda_cuda_supported(const brim_kda_args *args, enum brim_kda_route route,
                                     brim_error *err)
 {
-    BRIM_REQUIRE(err, args->gate != BRIM_KDA_GATE_SOFTPLUS, BRIM_E_UNSUPPORTED,
-                 "kda: the softplus gate is unbounded and has no CUDA path; the CPU takes it");
-    BRIM_REQUIRE(err, args->lower_bound < 0, BRIM_E_UNSUPPORTED,
-                 "kda: a given decay without lower_bound has no CUDA path; the CPU takes it");
     BRIM_REQUIRE(err, args->n_tok <= INT32_MAX, BRIM_E_SHAPE,
                  "kda: n_tok %lld does not fit 31 bits", (long long)args->n_tok);
     (void)route;
@@ -67,6 +63,8 @@ static kda_params params_of(const brim_kda_args *args)
     p.beta_logit = (args->flags & BRIM_KDA_BETA_LOGIT) != 0;
     p.l2norm = (args->flags & BRIM_KDA_L2NORM) != 0;
     p.lower_bound = args->lower_bound;
+    p.inverse_bound =
+        args->lower_bound < 0 ? (float)(1 / (args->lower_bound * 1.4426950408889634)) : 0;
     p.scale = args->scale;
     p.mid = (int)lrint(-8.0 * args->lower_bound * 1.4426950408889634);
     p.a_log = args->a_log;

@@ -18,6 +18,7 @@ enum {
 };
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 
+template <bool bounded>
 static __global__ void __launch_bounds__(N_THREAD, 1)
     brim_kda_m128_sm90(const __grid_constant__ kda_params p)
 {
@@ -43,16 +44,17 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         setmaxnreg_dec<96>();
         int instance = (tid - 256) >> 7, within = tid & 127;
         if (instance < t.n_chunk) {
+            typedef kda_full_of<bounded> layout;
             kda_prep s;
-            kda_prep_init<kda_full>(p, t, s, base + AT_WORK + instance * KDA_FULL_BYTES,
-                                    1 + instance, within, instance);
+            kda_prep_init<layout>(p, t, s, base + AT_WORK + instance * KDA_FULL_BYTES, 1 + instance,
+                                  within, instance);
             for (int c = instance; c < t.n_chunk; c += N_INSTANCE) {
                 int stage = c % N_STAGE, use = c / N_STAGE;
-                kda_prepare<kda_full>(p, t, s, c, c + N_INSTANCE, base + stage * KDA_PACKET_BYTES,
-                                      [&] {
-                                          if (use > 0)
-                                              mbarrier_wait(empty + 8 * stage, (use - 1) & 1);
-                                      });
+                kda_prepare<layout>(p, t, s, c, c + N_INSTANCE, base + stage * KDA_PACKET_BYTES,
+                                    [&] {
+                                        if (use > 0)
+                                            mbarrier_wait(empty + 8 * stage, (use - 1) & 1);
+                                    });
                 /* the packet was written by ordinary stores and is read by wgmma */
                 fence_proxy_async_shared();
                 mbarrier_arrive(full + 8 * stage);
@@ -68,5 +70,6 @@ brim_status brim_kda_launch_m128(const kda_params &p, cudaStream_t stream, brim_
     shape.grid = dim3((unsigned)(p.n_seq * p.n_value_head));
     shape.block = dim3(N_THREAD);
     shape.smem_bytes = SMEM_BYTES;
-    return BRIM_LAUNCH(brim_kda_m128_sm90, shape, stream, p, err);
+    if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_m128_sm90<true>, shape, stream, p, err);
+    return BRIM_LAUNCH(brim_kda_m128_sm90<false>, shape, stream, p, err);
 }

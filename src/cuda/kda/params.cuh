@@ -20,7 +20,8 @@ struct kda_params {
     int offset_bytes; /* 0: fixed batch */
     int gate, g_f32, beta_f32, beta_logit, l2norm;
     float lower_bound, scale;
-    int mid; /* exponent split off the column factors: 58 at a bound of -5 */
+    float inverse_bound; /* 1 / (lower_bound log2 e) */
+    int mid;             /* exponent split off the column factors: 58 at a bound of -5 */
     const float *a_log, *dt_bias;
     const void *initial;
     void *final;
@@ -99,6 +100,28 @@ BRIM_DEVICE float kda_exp2(float x)
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+BRIM_DEVICE float kda_rsqrt(float x)
+{
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+BRIM_DEVICE float kda_log2(float x)
+{
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Of two numbers the larger, NaN if one is. */
+BRIM_DEVICE float kda_max(float x, float y)
+{
+    float z;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
 }
 
 BRIM_DEVICE float kda_rcp(float x)

@@ -10,7 +10,7 @@
 #ifndef BRIM_CUDA_KDA_PREPARE_CUH
 #define BRIM_CUDA_KDA_PREPARE_CUH
 
-#include "cuda/kda/decay.cuh"
+#include "cuda/kda/free.cuh"
 
 /* Warps 0, 1, 2: blocks (0,0), (1,1), (1,0) of L and Mqk. Warp 3 clears Mqk's block (0,1). The
  * diagonal blocks of L go to memory; warp 2 keeps its block in kk: rows lane / 4 + 8 h, columns 8 n
@@ -24,6 +24,10 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
     float qk[2][4] = {};
     if (warp == 3) {
         kda_sts_v4(packet + KDA_PACKET_MQK + kda_panel_at(lane >> 1, 2 + (lane & 1)), 0, 0, 0, 0);
+        return;
+    }
+    if (!L::bounded && warp < 2) {
+        kda_pairs_free<L>(s, packet, warp, lane);
         return;
     }
     /* block (0,0) finds its query rows in the packet, the others in the q tile */
@@ -58,7 +62,8 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
     }
     /* powers of two: exact. The rows of k carry 2^mid, the columns of diagonal blocks 2^-mid. */
     bool below = warp == 2;
-    float unmid = kda_unmid(p), kk_by = below ? unmid : 1.0f, qk_by = below ? 1.0f : 1 / unmid;
+    float unmid = kda_unmid(p), mid = __uint_as_float((uint32_t)(127 + p.mid) << 23);
+    float kk_by = below ? unmid : 1.0f, qk_by = below ? 1.0f : mid;
     uint32_t l_at = packet + KDA_PACKET_MQK;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -282,12 +287,18 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     int warp = s.tid >> 5, lane = s.tid & 31;
     cp_async_wait<0>();
     named_barrier_sync(s.bar, 128); /* the rows are here; everybody is done with the last chunk */
+    if (!L::lean) {
+        kda_fetch_kv<L, 128>(p, t, next, s, s.flip ^ 1, s.tid);
+        cp_async_commit();
+    }
     {
         float g[32];
         kda_gate<L>(p, t, s, chunk, k_tile, g);
         wait_stage();
         named_barrier_sync(s.bar, 128); /* norms, totals */
-        if (warp < 2)
+        if (!L::bounded)
+            kda_decay_free<L>(p, s, k_tile, packet, g);
+        else if (warp < 2)
             kda_decay<L, 0>(p, s, k_tile, packet, g);
         else
             kda_decay<L, 1>(p, s, k_tile, packet, g);
@@ -295,10 +306,7 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     named_barrier_sync(s.bar, 128); /* decayed rows */
     float below[2][4] = {};
     float beta = 0; /* of the next chunk, on its way */
-    if (warp == 3) {
-        beta = kda_load_beta(p, t, next, lane);
-        if (!L::lean) kda_fetch_kv<L, 32>(p, t, next, s, s.flip ^ 1, lane);
-    }
+    if (warp == 3) beta = kda_load_beta(p, t, next, lane);
     kda_pairs<L>(p, s, k_tile, packet, below);
     named_barrier_sync(s.bar, 128); /* L; the q and g tiles are free */
     if (warp == 0) kda_invert<L>(s, packet, lane);
@@ -306,10 +314,15 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
         kda_fetch_qg<L, 64>(p, t, next, s, (warp >> 1) * 32 + lane);
         cp_async_commit();
     }
+    if (L::lean && !L::bounded && (warp & 1)) {
+        kda_fetch_v<L, 64>(p, t, chunk, s, (warp >> 1) * 32 + lane);
+        cp_async_commit();
+    }
     if (warp == 3) kda_store_beta<L>(p, t, next, s, s.flip ^ 1, lane, beta);
     named_barrier_sync(s.bar, 128); /* P, Q */
     if (warp == 2) kda_invert_below<L>(s, packet, below, lane);
-    named_barrier_sync(s.bar, 128); /* inverse */
+    if (L::lean && !L::bounded) cp_async_wait<0>(); /* v */
+    named_barrier_sync(s.bar, 128);                 /* inverse */
     kda_solve<L>(p, s, k_tile, packet);
     s.flip ^= 1;
 }

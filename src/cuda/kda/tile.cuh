@@ -71,18 +71,22 @@ BRIM_DEVICE void kda_sts_f32x4(uint32_t addr, float4 v)
                __float_as_uint(v.w));
 }
 
-/* The two arrangements of an instance's memory, layout.h. */
-struct kda_full {
-    static constexpr bool lean = false;
+/* The two arrangements of an instance's memory, layout.h, for gates with a bound, where G has
+ * anchors that depend on the bound alone, and for those without (free.cuh). */
+template <bool has_bound> struct kda_full_of {
+    static constexpr bool lean = false, bounded = has_bound;
     static constexpr int q = KDA_FULL_Q, k = KDA_FULL_K, g = KDA_FULL_G, v = KDA_FULL_V;
     static constexpr int small = KDA_FULL_SMALL;
 };
 
-struct kda_lean {
-    static constexpr bool lean = true;
+template <bool has_bound> struct kda_lean_of {
+    static constexpr bool lean = true, bounded = has_bound;
     static constexpr int q = KDA_LEAN_Q, k = KDA_LEAN_K, g = KDA_LEAN_G, v = KDA_LEAN_V;
     static constexpr int small = KDA_LEAN_SMALL;
 };
+
+typedef kda_full_of<true> kda_full;
+typedef kda_lean_of<true> kda_lean;
 
 /* State of an instance between chunks. */
 struct kda_prep {
@@ -90,7 +94,8 @@ struct kda_prep {
     uint32_t bar;  /* its named barrier */
     int tid;       /* 0..127 */
     int flip;      /* which k and v tile and which beta the current chunk uses */
-    /* exponent of the sigmoid of channel 4 lane + i is gate_mul * raw + gate_add[i] */
+    /* exponent of the sigmoid of channel 4 lane + i is gate_mul * raw + gate_add[i]; softplus:
+     * log2 e * raw + gate_add[i], and the result times gate_mul */
     float gate_mul, gate_add[4];
 };
 
@@ -102,21 +107,21 @@ BRIM_DEVICE void kda_load_tile(uint32_t tile, const __nv_bfloat16 *src, int64_t 
 {
     constexpr int n_row = n_thread / 16;
     int row = tid >> 4, piece = tid & 15;
-    uint32_t to = tile + kda_tile_at(row, piece); /* n_row rows on, bit 2 of the swizzle may flip */
+    uint32_t to = tile + kda_tile_at(row, piece); /* n_row rows on, bits of the swizzle flip */
     asm volatile(""
                  : "+l"(stride)); /* opaque: its multiples are not worth registers across chunks */
     const __nv_bfloat16 *from = src + row * stride + piece * 8;
     if (n_valid >= KDA_CHUNK) {
 #pragma unroll
         for (int i = 0; i < 32 / n_row; i++) {
-            cp_async_16((to ^ (i * n_row & 4) << 4) + i * n_row * 256, from);
+            cp_async_16((to ^ (i * n_row & 7) << 4) + i * n_row * 256, from);
             from += n_row * stride;
         }
         return;
     }
 #pragma unroll 1
     for (int i = 0; i < 32 / n_row; i++) {
-        cp_async_16((to ^ (i * n_row & 4) << 4) + i * n_row * 256, from, row + n_row * i < n_valid);
+        cp_async_16((to ^ (i * n_row & 7) << 4) + i * n_row * 256, from, row + n_row * i < n_valid);
         from += n_row * stride;
     }
 }
@@ -151,8 +156,19 @@ BRIM_DEVICE void kda_fetch_kv(const kda_params &p, const kda_task &t, int chunk,
     int n_valid = t.n_tok - chunk * KDA_CHUNK;
     kda_load_tile<n_thread>(s.work + L::k + flip * KDA_TILE, t.k + row * p.k_stride.token,
                             p.k_stride.token, n_valid, tid);
+    if (L::lean && !L::bounded) return; /* v's tile is in use until kda_fetch_v */
     kda_load_tile<n_thread>(s.work + L::v + flip * KDA_TILE, t.v + row * p.v_stride.token,
                             p.v_stride.token, n_valid, tid);
+}
+
+/* v alone. */
+template <class L, int n_thread>
+BRIM_DEVICE void kda_fetch_v(const kda_params &p, const kda_task &t, int chunk, const kda_prep &s,
+                             int tid)
+{
+    int64_t row = (int64_t)chunk * KDA_CHUNK;
+    kda_load_tile<n_thread>(s.work + L::v, t.v + row * p.v_stride.token, p.v_stride.token,
+                            t.n_tok - chunk * KDA_CHUNK, tid);
 }
 
 /* q and (unless it is read as fp32) g. */
@@ -187,12 +203,14 @@ BRIM_DEVICE void kda_prep_init(const kda_params &p, const kda_task &t, kda_prep 
     s.bar = bar;
     s.tid = tid;
     s.flip = 0;
+    const float log2e = 1.4426950408889634f;
     float a = p.a_log ? __expf(p.a_log[t.head]) : 1.0f;
-    s.gate_mul = -a * 1.4426950408889634f;
+    s.gate_mul = L::bounded ? -a * log2e : -a;
 #pragma unroll
     for (int e = 0; e < 4; e++)
-        s.gate_add[e] =
-            p.dt_bias ? p.dt_bias[t.head * 128 + 4 * (tid & 31) + e] * s.gate_mul : 0.0f;
+        s.gate_add[e] = p.dt_bias ? p.dt_bias[t.head * 128 + 4 * (tid & 31) + e] *
+                                        (L::bounded ? s.gate_mul : log2e)
+                                  : 0.0f;
     kda_prefetch<L>(p, t, first_chunk, s, 0);
     if (tid < 32)
         kda_store_beta<L>(p, t, first_chunk, s, 0, tid, kda_load_beta(p, t, first_chunk, tid));

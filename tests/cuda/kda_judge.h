@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A KDA route's outputs against fp64 and against the rounding model, for programs of one main file.
+ * Prints one line a failure and one a case. */
+#ifndef BRIM_CHECK_KDA_JUDGE_H
+#define BRIM_CHECK_KDA_JUDGE_H
+
+#include "base/pool.h"
+#include "cuda/kda_device.h"
+
+static struct brim_pool *pool;
+static const char *route;
+static int n_check, n_fail;
+
+static void verdict(bool ok, const char *what, const char *detail)
+{
+    n_check++;
+    if (ok) return;
+    n_fail++;
+    printf("FAIL %s: %s\n", what, detail);
+}
+
+static bool run(struct kda_device *d, const char *what)
+{
+    brim_error err = {0};
+    d->args.route = route;
+    if (brim_kda_prefill(&d->args, &err) == BRIM_OK) return true;
+    verdict(false, what, err.text);
+    return false;
+}
+
+struct measure_job {
+    const brim_kda_args *args;
+    struct kda_error *error, *model;
+    brim_kda_args model_args;
+};
+
+static void measure_one(void *arg, int64_t item, int worker)
+{
+    struct measure_job *job = arg;
+    (void)worker;
+    int64_t seq = item / job->args->n_value_head, head = item % job->args->n_value_head;
+    job->error[item] = kda_measure(job->args, seq, head);
+    struct brim_kda_task task;
+    brim_kda_task_make(&job->model_args, seq, head, &task);
+    void *scratch = aligned_alloc(64, (brim_kda_chunk_scratch_bytes() + 63) / 64 * 64);
+    brim_kda_chunk_task(&job->model_args, &task, BRIM_KDA_GPU, scratch);
+    free(scratch);
+    job->model[item] = kda_measure(&job->model_args, seq, head);
+}
+
+/* The outputs in `c` against fp64, within the bars and within 1.2 times the rounding model's error.
+ */
+static void judge(struct kda_case *c, const struct kda_spec *spec, const char *what)
+{
+    int64_t n = c->args.n_seq * c->args.n_value_head;
+    struct kda_error *error = calloc((size_t)n, sizeof *error),
+                     *model = calloc((size_t)n, sizeof *model);
+    struct measure_job job = {&c->args, error, model, c->args};
+    job.model_args.out = kda_alloc(c->v_bytes);
+    job.model_args.final_state = kda_alloc(c->state_bytes);
+    job.model_args.checkpoints = NULL;
+    brim_pool_run(pool, measure_one, &job, n);
+    char text[256];
+    struct kda_error worst = {0, 0, 0, true}, worst_model = worst;
+    for (int64_t i = 0; i < n; i++) {
+        struct brim_kda_task task;
+        brim_kda_task_make(&c->args, i / c->args.n_value_head, i % c->args.n_value_head, &task);
+        const struct kda_error *e = &error[i], *m = &model[i];
+        /* 1.2 times the model, plus what 1 or 2 tokens of luck can do to an error of either */
+        double slack = task.n_tok < 64 ? 1.5 : 1.2;
+        bool ok =
+            kda_within(e, spec->regime, task.n_tok) && e->window <= slack * m->window + 5e-4 &&
+            (task.n_tok < 32 || (e->out <= 1.2 * m->out && e->state <= 1.2 * m->state + 1e-5));
+        snprintf(text, sizeof text,
+                 "task %lld: out %.2e window %.2e state %.2e finite %d; model %.2e %.2e %.2e",
+                 (long long)i, e->out, e->window, e->state, e->finite, m->out, m->window, m->state);
+        verdict(ok, what, text);
+        worst.out = fmax(worst.out, e->out), worst.window = fmax(worst.window, e->window),
+        worst.state = fmax(worst.state, e->state);
+        worst_model.out = fmax(worst_model.out, m->out),
+        worst_model.window = fmax(worst_model.window, m->window);
+        worst_model.state = fmax(worst_model.state, m->state);
+        if (!ok && i > 4) break;
+    }
+    printf("%-28s out %.2e (model %.2e) window %.2e (%.2e) state %.2e (%.2e)\n", what, worst.out,
+           worst_model.out, worst.window, worst_model.window, worst.state, worst_model.state);
+    free(job.model_args.out), free(job.model_args.final_state), free(error), free(model);
+}
+
+#endif
