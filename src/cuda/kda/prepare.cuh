@@ -128,6 +128,7 @@ template <class L> BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packe
     }
     uint32_t small = s.work + L::small, at = small + KDA_SMALL_TOTAL + half * 1024;
     float beta = kda_lds_f32(small + KDA_SMALL_BETA + s.flip * 128 + lane * 4);
+    __syncwarp(); /* all lanes have read L */
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         uint32_t high[4], low[4], scaled[4];
