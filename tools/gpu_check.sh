@@ -76,7 +76,10 @@ for part in "$@"; do
         step model-kernels.log "$programs/gpu_check_model"
         step sample.log "$programs/gpu_check_sample"
         ;;
-    kda) for route in m128 c4-m128; do step "kda-$route.log" "$programs/gpu_check_kda" "$route"; done ;;
+    kda)
+        for route in m128 c4-m128; do step "kda-$route.log" "$programs/gpu_check_kda" "$route"; done
+        step kda-gate.log "$programs/gpu_check_kda_gate" m128,c4-m128
+        ;;
     sanitize)
         for tool in memcheck synccheck; do
             check=(compute-sanitizer --tool "$tool" --error-exitcode 1)

@@ -12,6 +12,11 @@
 
 #include "cuda/kda/free.cuh"
 
+/* Between the stages, for a program that times them (tests/cuda/bench_kda_prepare.cu). */
+#ifndef KDA_STAMP
+#define KDA_STAMP(stage) ((void)0)
+#endif
+
 /* Warps 0, 1, 2: blocks (0,0), (1,1), (1,0) of L and Mqk. Warp 3 clears Mqk's block (0,1). The
  * diagonal blocks of L go to memory; warp 2 keeps its block in kk: rows lane / 4 + 8 h, columns 8 n
  * + 2 (lane % 4) + e at kk[n][2 h + e]. */
@@ -292,11 +297,13 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
         kda_fetch_kv<L, 128>(p, t, next, s, s.flip ^ 1, s.tid);
         cp_async_commit();
     }
+    KDA_STAMP(0);
     {
         float g[32];
         kda_gate<L>(p, t, s, chunk, k_tile, g);
         wait_stage();
         named_barrier_sync(s.bar, 128); /* norms, totals */
+        KDA_STAMP(1);
         if (!L::bounded)
             kda_decay_free<L>(p, s, k_tile, packet, g);
         else if (warp < 2)
@@ -305,11 +312,13 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
             kda_decay<L, 1>(p, s, k_tile, packet, g);
     }
     named_barrier_sync(s.bar, 128); /* decayed rows */
+    KDA_STAMP(2);
     float below[2][4] = {};
     float beta = 0; /* of the next chunk, on its way */
     if (warp == 3) beta = kda_load_beta(p, t, next, lane);
     kda_pairs<L>(p, s, k_tile, packet, below);
     named_barrier_sync(s.bar, 128); /* L; the q and g tiles are free */
+    KDA_STAMP(3);
     if (warp == 0) kda_invert<L>(s, packet, lane);
     if (!L::lean && (warp & 1)) {
         kda_fetch_qg<L, 64>(p, t, next, s, (warp >> 1) * 32 + lane);
@@ -321,10 +330,13 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     }
     if (warp == 3) kda_store_beta<L>(p, t, next, s, s.flip ^ 1, lane, beta);
     named_barrier_sync(s.bar, 128); /* P, Q */
+    KDA_STAMP(4);
     if (warp == 2) kda_invert_below<L>(s, packet, below, lane);
     if (L::lean && !L::bounded) cp_async_wait<0>(); /* v */
     named_barrier_sync(s.bar, 128);                 /* inverse */
+    KDA_STAMP(5);
     kda_solve<L>(p, s, k_tile, packet);
+    KDA_STAMP(6);
     s.flip ^= 1;
 }
 

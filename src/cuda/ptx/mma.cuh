@@ -9,10 +9,10 @@
  * Lane t holds d rows t/4 and t/4 + 8, columns 2 (t%4) and + 1. */
 BRIM_DEVICE void mma_bf16_16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* The same over eight steps: d[16][8] += a[16][8] b[8][8]. */
@@ -24,7 +24,6 @@ BRIM_DEVICE void mma_bf16_1688(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t
         : "r"(a0), "r"(a1), "r"(b));
 }
 
-<<<<<<< HEAD
 /* The same with f16 operands. */
 BRIM_DEVICE void mma_f16_16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
@@ -32,7 +31,8 @@ BRIM_DEVICE void mma_f16_16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-=======
+}
+
 /* d[16][8] += a[16][8] b[8][8], fp32 operands of which the upper 19 bits count: lane t holds a at
  * rows t/4 and t/4 + 8 (a0, a1), columns t%4 and t%4 + 4 (a2, a3), b at rows t%4 and + 4, column
  * t/4. */
@@ -44,7 +44,6 @@ BRIM_DEVICE void mma_tf32_1688(float (&d)[4], float a0, float a1, float a2, floa
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(__float_as_uint(a0)), "r"(__float_as_uint(a1)), "r"(__float_as_uint(a2)),
           "r"(__float_as_uint(a3)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
->>>>>>> 200c597 (kda: gates without a bound on CUDA; fetches by all warps)
 }
 
 #endif
