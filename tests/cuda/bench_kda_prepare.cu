@@ -133,11 +133,11 @@ int main(void)
     printf(
         "arrangement,instances,registers,cycles_per_chunk,rows,gate,decay,pairs,diagonal_inverses,"
         "lower_inverse,solve\n");
-    measure<kda_full, 1, 96>(p, out, "fused");
-    measure<kda_full, 2, 96>(p, out, "fused");
-    measure<kda_lean, 1, 128>(p, out, "helper");
-    measure<kda_lean, 3, 128>(p, out, "helper");
-    measure<kda_lean, 4, 128>(p, out, "helper");
+    measure<kda_full_of<true>, 1, 96>(p, out, "fused");
+    measure<kda_full_of<true>, 2, 96>(p, out, "fused");
+    measure<kda_lean_of<true>, 1, 128>(p, out, "helper");
+    measure<kda_lean_of<true>, 3, 128>(p, out, "helper");
+    measure<kda_lean_of<true>, 4, 128>(p, out, "helper");
     p.gate = BRIM_KDA_GATE_SOFTPLUS, p.lower_bound = 0, p.mid = 0;
     measure<kda_full_of<false>, 2, 96>(p, out, "fused, no bound");
     measure<kda_lean_of<false>, 4, 128>(p, out, "helper, no bound");

@@ -72,7 +72,8 @@ BRIM_DEVICE void kda_sts_f32x4(uint32_t addr, float4 v)
 }
 
 /* The two arrangements of an instance's memory, layout.h, for gates with a bound, where G has
- * anchors that depend on the bound alone, and for those without (free.cuh). */
+ * anchors that depend on the bound alone, and for those without (free.cuh): a launcher takes the
+ * form that p.lower_bound < 0 tells, since neither computes the other's gates. */
 template <bool has_bound> struct kda_full_of {
     static constexpr bool lean = false, bounded = has_bound;
     static constexpr int q = KDA_FULL_Q, k = KDA_FULL_K, g = KDA_FULL_G, v = KDA_FULL_V;
@@ -84,9 +85,6 @@ template <bool has_bound> struct kda_lean_of {
     static constexpr int q = KDA_LEAN_Q, k = KDA_LEAN_K, g = KDA_LEAN_G, v = KDA_LEAN_V;
     static constexpr int small = KDA_LEAN_SMALL;
 };
-
-typedef kda_full_of<true> kda_full;
-typedef kda_lean_of<true> kda_lean;
 
 /* State of an instance between chunks. */
 struct kda_prep {
