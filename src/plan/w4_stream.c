@@ -18,6 +18,11 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+static double max_double(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 static int64_t min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -37,20 +42,22 @@ struct brim_w4_stream_plan brim_w4_stream_plan_pin(int64_t n_row, int64_t n_in, 
 
 double brim_w4_stream_plan_cost(const struct brim_w4_stream_plan *plan, int n_sm)
 {
-    /* A step of one warpgroup: waits and unpacking end to end; instructions issued. */
-    enum { START = 5000, FINISH = 1200, JOIN = 2500, CHAIN = 320, ISSUE = 150 };
+    /* Of a round: its end, and joining a cluster's sums; each with a share per token and slab. Of a
+     * step: one warpgroup's waits and unpacking end to end; its share of the multiprocessor's
+     * instruction issue and copies; clocks of tensor cores for each that the products need; bytes
+     * from L2 a clock. */
+    static const double start = 10412, end = 3079, end_each = 7.27, join = 1178, join_each = 11.39;
+    static const double chain = 238, issue = 240, tensor = 1.163, l2_rate = 30.4;
     int64_t n_tile = plan->n_tile_out * plan->n_tile_token;
     int64_t rounds = ceil_div(n_tile, clusters_at_once(plan->split, n_sm));
-    double tensor = 2.0 * plan->n_slab * plan->n_token;
-    double bytes = 128.0 * plan->n_token + (2048 + 256) * plan->n_slab;
-    double step = CHAIN;
-    if (step < ISSUE * plan->n_slab) step = ISSUE * plan->n_slab;
-    if (step < tensor) step = tensor;
-    if (step < bytes / 33) step = bytes / 33;
-    double steps = (double)ceil_div(plan->n_step, plan->split);
-    double finish = FINISH + plan->n_slab * plan->n_token * 4.0;
-    if (plan->split > 1) finish += JOIN + plan->n_slab * plan->n_token * 256.0 / 32.0;
-    return START + (double)rounds * (steps * step + finish);
+    double cells = (double)plan->n_slab * plan->n_token;
+    double step = max_double(chain, issue * plan->n_slab);
+    step = max_double(step, tensor * 2 * cells);
+    step = max_double(step, (128.0 * plan->n_token + 2304.0 * plan->n_slab) / l2_rate);
+    double finish = end + end_each * cells;
+    if (plan->split > 1) finish += join + join_each * cells;
+    double n_step = (double)ceil_div(plan->n_step, plan->split);
+    return start + (double)rounds * (n_step * step + finish);
 }
 
 struct brim_w4_stream_plan brim_w4_stream_plan_make(int64_t n_row, int64_t n_in, int64_t n_out,
