@@ -118,11 +118,7 @@ for part in "$@"; do
         ;;
     bench-w4-op) bench w4_split.csv "$programs/gpu_check_w4_op" bench ;;
     bench-model-kernels) bench model_kernels.csv "$programs/gpu_bench_model" ;;
-    bench-kda)
-        bench kda.csv "$programs/gpu_bench_kda" m128,c4-m128 full
-        bench kda_softplus.csv "$programs/gpu_bench_kda" m128,c4-m128 softplus
-        bench kda_prepare.csv "$programs/gpu_bench_kda_prepare"
-        ;;
+    bench-kda) bench kda.csv "$programs/gpu_bench_kda" m128,c4-m128 full ;;
     *)
         echo "error: no part is called '$part'; see the head of $0"
         exit 2

@@ -40,7 +40,7 @@ struct brim_w4_cluster_layout brim_w4_cluster_lay_out(const struct brim_w4_clust
     struct brim_w4_cluster_layout out = {0};
     const int stage_bytes = plan->n_token * 256, n_warp = plan->n_slab * plan->n_part * 4;
     const int n_block = 4 * plan->n_slab * (plan->n_token / 8);
-    /* 228 KB a multiprocessor, 1 KB of each CTA reserved, 1 KB for barriers and alignment. */
+    /* 228 KB a multiprocessor, 1 KB of each CTA reserved, 1 KB for barriers. */
     const int budget = (228 / plan->n_resident - 2) * 1024;
     /* The sums of a warp pass through the memory of its weights when parts are joined. */
     out.warp_bytes =

@@ -51,7 +51,7 @@ __host__ __device__
 
 enum { BRIM_W4_CLUSTER_STAGES = 16 /* panels of activations at most */ };
 
-/* Dynamic shared memory of a CTA: panels, then the warps' weights, then the join. */
+/* Shared memory of a CTA after 1 KB of barriers: panels, then the warps' weights, then the join. */
 struct brim_w4_cluster_layout {
     int n_stage;    /* panels of n_token x 128 inputs; 0: the plan does not fit */
     int warp_bytes; /* of one warp's weights */

@@ -2,7 +2,7 @@
  * W4A16 kernels on the GPU, but for stream.cu (check_stream.cu): every form against an fp64
  * product, or their times as CSV. Outputs and workspace are poisoned, guard words follow each
  * output row. Ends with the line "N passed, N failed, N skipped"; without a device all is skipped,
- * with the reason. gpu_check_w4 [short | bench | explore ROWS...] */
+ * with the reason. gpu_check_w4 [short | bench | sweep | explore ROWS...] */
 #include "w4_bench.cuh"
 #include "w4_problem.cuh"
 
@@ -189,6 +189,10 @@ int main(int argc, char **argv)
         }
         printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
         return n_failed != 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "sweep")) {
+        sweep(device.n_sm);
+        return 0;
     }
     if (explored) {
         explore(device.n_sm, argc - 2, argv + 2);

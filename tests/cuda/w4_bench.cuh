@@ -134,6 +134,15 @@ static void explore(int n_sm, int n_rows, char **rows_text)
                         printf("%s\n", err.text);
                 });
             };
+            if (rows > 32) {
+                brim_w4_stream_plan sp = brim_w4_stream_plan_make(rows, s.in, s.out, n_sm);
+                printf("%s,%lld,%d,0,%d,%lld,%.2f,stream\n", s.name, (long long)rows, sp.n_slab,
+                       sp.split, (long long)sp.n_cta, time_cold(stream, flush.ptr, flush.n, 7, [&] {
+                           if (brim_cuda_w4_stream(&p.args, &p.packed, &sp, 0, stream, &err) !=
+                               BRIM_OK)
+                               printf("%s\n", err.text);
+                       }));
+            }
             for (int code = 0; code < 512; code++) {
                 const int n_slab = code % 8 + 1, n_part = code / 8 % 8 + 1, split = code / 64 + 1;
                 if (n_slab * n_part > most || split > 8) continue;
@@ -152,6 +161,40 @@ static void explore(int n_sm, int n_rows, char **rows_text)
             }
             fflush(stdout);
         }
+    }
+}
+
+/* Every row count from 1 to 256 through the choice that the operator makes: CSV. */
+static void sweep(int n_sm)
+{
+    printf("# kv: k and v alike; gate: gate and up alike; qkv, gateup: fused\n"
+           "projection,M,us,kernel,plan\n");
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    device_array<uint8_t> flush(256u << 20);
+    brim_error err = {};
+    for (auto &s : shapes) {
+        problem p(256, s.in, s.out, 128, BRIM_DTYPE_BF16, SPECIAL_NONE, false);
+        for (int64_t rows = 1; rows <= 256; rows++) {
+            p.args.n_row = rows;
+            brim_w4_hopper_plan plan = brim_w4_hopper_plan_make(rows, s.in, s.out, n_sm);
+            double us = time_cold(stream, flush.ptr, flush.n, 5, [&] {
+                brim_status status =
+                    plan.kernel == BRIM_W4_KERNEL_GEMV
+                        ? brim_cuda_w4_gemv(&p.args, &p.packed, nullptr, &plan.gemv, 0, stream,
+                                            &err)
+                    : plan.kernel == BRIM_W4_KERNEL_CLUSTER
+                        ? brim_cuda_w4_cluster(&p.args, &p.packed, &plan.cluster, 0, stream, &err)
+                        : brim_cuda_w4_stream(&p.args, &p.packed, &plan.stream, 0, stream, &err);
+                if (status != BRIM_OK) printf("%s\n", err.text), exit(1);
+            });
+            char text[96];
+            brim_w4_hopper_plan_print(&plan, text, sizeof text);
+            char *colon = strchr(text, ':');
+            *colon = 0;
+            printf("%s,%lld,%.2f,%s,%s\n", s.name, (long long)rows, us, text, colon + 2);
+        }
+        fflush(stdout);
     }
 }
 

@@ -18,7 +18,10 @@
 #include "cuda/device.h"
 #include "cuda/launch.h"
 #include "cuda/w4/cluster.h"
+#include "cuda/w4/gemv.h"
+#include "cuda/w4/stream.h"
 #include "cuda/w4/w4.h"
+#include "plan/w4_hopper.h"
 #include "tensor/dtype.h"
 
 static int n_passed, n_failed;

@@ -478,18 +478,6 @@ static void device_layouts_are_bijective(void **state)
                 }
             }
     }
-    static unsigned char squares[32];
-    for (int i = 0; i < 32; i++) { /* 16 rows of two pieces */
-        uint32_t at = kda_square_at(i >> 1, i & 1);
-        assert_true(at % 16 == 0 && at < 512);
-        assert_int_equal(squares[at / 16]++, 0);
-    }
-    for (int row = 0; row < 16; row += 8)
-        for (int piece = 0; piece < 2; piece++) {
-            unsigned groups = 0;
-            for (int i = 0; i < 8; i++) groups |= 1u << (kda_square_at(row + i, piece) / 16 % 8);
-            assert_int_equal(groups, 0xFF);
-        }
     static unsigned char pairs[64];
     for (int pair = 0; pair < 64; pair++) {
         uint32_t at = kda_gamma_at(pair);

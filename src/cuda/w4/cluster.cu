@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * See cluster.h; weight order in pack.h.
  *
- * Grid: one cluster of `split` CTAs a tile of 64 n_slab outputs x n_tok tokens; CTA `rank` of it
- * takes units [n_unit rank / split, n_unit (rank + 1) / split) of 128 inputs. Block: n_slab n_part
- * warpgroups; warpgroup (part, slab) multiplies slab `slab` by every n_part-th unit from `part` on,
- * thread 0 also brings activations. Weights: cp.async into a ring of DEPTH units that belongs to
- * one warp, which alone waits for it. Activations: TMA into n_stage panels (128-byte swizzle, zeros
- * beyond n_row and n_in). The second half of a unit is unpacked while the first multiplies, the
- * next unit's first half while the second does. Join: the parts of a CTA meet in its shared memory;
- * then every CTA sends each fragment block of 16 outputs x 8 tokens to the rank that owns it, which
- * adds the ranks in order and stores (epilogue.cuh).
+ * Grid (split, tiles of 64 n_slab outputs, tiles of n_tok tokens): one cluster a tile; CTA `rank`
+ * takes one of `split` stretches of the units of 128 inputs, the first ones a unit more. Block
+ * (128, n_slab, n_part): warpgroup (slab, part) multiplies slab `slab` by every n_part-th unit from
+ * `part` on; the first thread also refills the ring of activations. Weights: cp.async into a ring
+ * of DEPTH units that belongs to one warp, which alone waits for it. Activations: TMA into n_stage
+ * panels (128-byte swizzle, zeros beyond n_row and n_in). The second half of a unit is unpacked
+ * while the first multiplies, the next unit's first half while the second does. Join: the parts of
+ * a CTA meet in its shared memory; then every CTA sends each fragment block of 16 outputs x 8
+ * tokens to the rank that owns it, which adds the ranks in order and stores (epilogue.cuh).
  *
  * Barriers: full[stage] (one arrival + the bytes of a panel), empty[stage] (one arrival for each
  * warp that multiplies the panel), joined (one arrival + the bytes of all ranks' blocks). One
@@ -35,27 +35,32 @@ struct cluster_params {
     CUtensorMap x_map;
     w4_epilogue out;
     const uint8_t *codes, *params;
-    int n_slab_all, n_unit, n_tile_token;
+    int n_slab_all, n_unit;
+    int unit_each, unit_more; /* n_unit = split * unit_each + unit_more */
     int split, n_slab, n_part, n_stage;
-    int pair_shift;                 /* 32 inputs -> group: 0, 1, 2 */
-    int groups, group_bytes;        /* of a unit; of a warp's parameters of one group: 64 or 128 */
-    int warp_bytes, join_at, n_own; /* see brim_w4_cluster_layout */
-    uint32_t magic;                 /* W4_MAGIC */
+    int slab_recip;                        /* ceil(256 / n_slab) */
+    int pair_shift;                        /* 32 inputs -> group: 0, 1, 2 */
+    int group_bytes, piece_shift, n_piece; /* a warp's parameters of one group: 64 or 128 bytes,
+                                              in 16-byte pieces 2^piece_shift, n_piece a unit */
+    int unit_param_bytes;                  /* of a unit, all warps */
+    int warp_bytes, slot_bytes;            /* of a warp: all its weights; one unit */
+    int join_at, n_own;                    /* see brim_w4_cluster_layout */
     bool f16, pdl;
 };
 
-template <int form> struct form_params;
-template <> struct form_params<FORM_BF16_128> {
-    group_params<BRIM_DTYPE_BF16> g;
+/* Parameters of one group, read from the slot, and their use. */
+template <int form> struct form_params {
+    folded_params g;
+    static constexpr float unfold = W4_UNFOLD;
     __device__ void load(uint32_t group_at, int lane, bool)
     {
-        g.v = ld_shared_v2(group_at + lane / 4 * 8);
+        g.set(ld_shared_v2(group_at + lane / 4 * 8));
     }
-};
-template <> struct form_params<FORM_BF16> : form_params<FORM_BF16_128> {
+    __device__ void unpack(uint32_t word, uint32_t (&frag)[4]) const { g.unpack(word, frag); }
 };
 template <> struct form_params<FORM_WIDE> {
     group_params<BRIM_DTYPE_F32> g;
+    static constexpr float unfold = 1;
     __device__ void load(uint32_t group_at, int lane, bool f16)
     {
         /* No branch: ptxas serializes wgmma around one. */
@@ -66,7 +71,18 @@ template <> struct form_params<FORM_WIDE> {
         g.v.x = f16 ? s.x : __uint_as_float(lo.x), g.v.y = f16 ? s.y : __uint_as_float(lo.y);
         g.v.z = f16 ? b.x : __uint_as_float(hi.x), g.v.w = f16 ? b.y : __uint_as_float(hi.y);
     }
+    __device__ void unpack(uint32_t word, uint32_t (&frag)[4]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) frag[i] = g.apply(code_pair(word, i), i % 2);
+    }
 };
+
+/* A value that is the same in all lanes, as one register of the warp. */
+BRIM_DEVICE int uniform(int v)
+{
+    return (int)__reduce_max_sync(0xFFFFFFFFu, (unsigned)v);
+}
 
 template <int n_tok, int form>
 __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
@@ -75,77 +91,79 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
     constexpr int DEPTH = brim_w4_cluster_depth(n_tok);
     constexpr uint32_t stage_bytes = n_tok * 256, panel_bytes = n_tok * 128;
     extern __shared__ __align__(1024) uint8_t s_mem[];
-    __shared__ __align__(8) uint64_t s_full[BRIM_W4_CLUSTER_STAGES],
-        s_empty[BRIM_W4_CLUSTER_STAGES], s_joined;
-    const uint32_t ring = smem_u32(s_mem), full = smem_u32(s_full), empty = smem_u32(s_empty);
-    const uint32_t joined = smem_u32(&s_joined);
-    const int t = threadIdx.x, lane = t % 32;
-    /* The same in all lanes, and the compiler knows: addresses of a warp are computed once. */
-    const int warp_all = __shfl_sync(0xFFFFFFFFu, t / 32, 0), warp = warp_all % 4;
-    const int slab_here = warp_all / 4 % p.n_slab, part = warp_all / 4 / p.n_slab;
-    const int tile = blockIdx.x / p.split, rank = blockIdx.x % p.split;
-    const int tile_out = tile / p.n_tile_token, tile_token = tile % p.n_tile_token;
-    const int begin = p.n_unit * rank / p.split, end = p.n_unit * (rank + 1) / p.split;
+    /* Barriers first, by offset: an address of their own would be formed anew at every use. */
+    uint8_t *s_ring = s_mem + 1024;
+    const uint32_t full = smem_u32(s_mem), empty = full + BRIM_W4_CLUSTER_STAGES * 8;
+    const uint32_t joined = empty + BRIM_W4_CLUSTER_STAGES * 8, ring = full + 1024;
+    const int warp = uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
+    const int slab_here = uniform(threadIdx.y), part = uniform(threadIdx.z);
+    const int warp_all = (part * p.n_slab + slab_here) * 4 + warp;
     const int n_warp = p.n_slab * p.n_part * 4;
+    const int rank = blockIdx.x, tile_out = blockIdx.y, tile_token = blockIdx.z;
+    const int begin = rank * p.unit_each + min(rank, p.unit_more);
+    const int n_panel = p.unit_each + (rank < p.unit_more);
+    const int n_block = 4 * p.n_slab * (n_tok / 8);
+    const int n_mine = min(p.n_own, n_block - rank * p.n_own); /* may be negative */
+    if (warp_all == 0) {
+        if (lane < p.n_stage) {
+            mbarrier_init(full + lane * 8, 1);
+            mbarrier_init(empty + lane * 8, p.n_slab * 4);
+        }
+        if (lane == 31) {
+            tma_prefetch_map(&p.x_map);
+            mbarrier_init(joined, 1);
+        }
+        fence_mbarrier_init();
+        if (lane == 31)
+            mbarrier_arrive_expect_tx(joined, max(n_mine, 0) * (p.split - 1) * BLOCK_BYTES);
+    }
+    __syncthreads();
+    /* Before a rank writes here: this CTA runs and its barriers are ready, and if the join lies
+     * over the panels, all is read. */
+    if (p.split > 1 && p.join_at) cluster_arrive_relaxed();
 
     /* Weights of this warp: its units, one after the other, into the slots of its ring. */
-    int slab = tile_out * p.n_slab + slab_here;
-    if (slab >= p.n_slab_all) slab = p.n_slab_all - 1; /* computed, never stored */
-    const int n_my = (end - begin - part + p.n_part - 1) / p.n_part;
-    const uint32_t slot_bytes = 1024 + p.group_bytes * p.groups;
+    const int slab = min(tile_out * p.n_slab + slab_here, p.n_slab_all - 1); /* last: not stored */
     const uint32_t my_ring = ring + p.n_stage * stage_bytes + warp_all * p.warp_bytes;
     const int64_t unit0 = (int64_t)slab * p.n_unit + begin + part;
-    const int pieces = p.group_bytes / 16;
     const uint8_t *next_codes = p.codes + unit0 * BRIM_W4_UNIT_BYTES + warp * 512 + lane * 16;
-    const uint8_t *next_params = p.params + unit0 * (p.groups * 4 * p.group_bytes) +
-                                 (lane / pieces * 4 + warp) * p.group_bytes + lane % pieces * 16;
-    const bool has_params = lane < p.groups * pieces;
-    const uint32_t codes_step = p.n_part * BRIM_W4_UNIT_BYTES;
-    const uint32_t params_step = p.n_part * p.groups * 4 * p.group_bytes;
+    const uint8_t *next_params = p.params + unit0 * p.unit_param_bytes +
+                                 ((lane >> p.piece_shift) * 4 + warp) * p.group_bytes +
+                                 (lane & ((1 << p.piece_shift) - 1)) * 16;
     auto load_weights = [&](uint32_t slot_at) {
         uint32_t dst = slot_at + lane * 16;
         cp_async_16_stream(dst, next_codes);
         cp_async_16_stream(dst + 512, next_codes + BRIM_W4_UNIT_BYTES / 2);
-        if (has_params) cp_async_16_stream(dst + 1024, next_params);
-        next_codes += codes_step;
-        next_params += params_step;
+        if (lane < p.n_piece) cp_async_16_stream(dst + 1024, next_params);
+        next_codes += p.n_part * BRIM_W4_UNIT_BYTES;
+        next_params += p.n_part * p.unit_param_bytes;
     };
-    auto load_x = [&](int unit, int stage) {
+    auto load_x = [&](int panel, int stage) {
         uint32_t dst = ring + stage * stage_bytes;
+        int in = (begin + panel) * BRIM_W4_UNIT;
         mbarrier_arrive_expect_tx(full + stage * 8, stage_bytes);
-        tma_load_2d(dst, &p.x_map, unit * BRIM_W4_UNIT, tile_token * n_tok, full + stage * 8);
-        tma_load_2d(dst + panel_bytes, &p.x_map, unit * BRIM_W4_UNIT + 64, tile_token * n_tok,
-                    full + stage * 8);
+        tma_load_2d(dst, &p.x_map, in, tile_token * n_tok, full + stage * 8);
+        tma_load_2d(dst + panel_bytes, &p.x_map, in + 64, tile_token * n_tok, full + stage * 8);
     };
-    if (t == 0) tma_prefetch_map(&p.x_map);
+    /* Activations first, except where they must wait for the kernel before. */
 #pragma unroll 1
-    for (int d = 0; d < DEPTH; d++) {
-        if (d < n_my) load_weights(my_ring + d * slot_bytes);
-        cp_async_commit();
-    }
-    const int n_block = 4 * p.n_slab * (n_tok / 8);
-    const int n_mine = min(p.n_own, n_block - rank * p.n_own); /* may be negative */
-    if (t == 0) {
+    for (int turn = 0; turn < 2; turn++) {
+        if ((turn == 1) == p.pdl) {
+            if (p.pdl) {
+                griddepcontrol_launch_dependents(); /* the successor may load its weights too */
+                griddepcontrol_wait();              /* what x and y depend on; weights do not */
+            }
+            if (lane == 0)
 #pragma unroll 1
-        for (int s = 0; s < p.n_stage; s++) {
-            mbarrier_init(full + s * 8, 1);
-            mbarrier_init(empty + s * 8, p.n_slab * 4);
+                for (int s = warp_all; s < p.n_stage && s < n_panel; s += n_warp) load_x(s, s);
+        } else {
+#pragma unroll 1
+            for (int d = 0; d < DEPTH; d++) {
+                if (part + d * p.n_part < n_panel) load_weights(my_ring + d * p.slot_bytes);
+                cp_async_commit();
+            }
         }
-        mbarrier_init(joined, 1);
-        fence_mbarrier_init();
-        mbarrier_arrive_expect_tx(joined, max(n_mine, 0) * p.split * BLOCK_BYTES);
     }
-    /* Before a rank writes here: this CTA runs and its barriers are ready, and if the join lies
-     * over the panels, all is read. */
-    if (p.split > 1 && p.join_at) cluster_arrive_relaxed();
-    if (p.pdl) {
-        griddepcontrol_launch_dependents(); /* the successor may load its weights as well */
-        griddepcontrol_wait(); /* weights do not depend on the predecessor; x and y do */
-    }
-    if (t == 0)
-#pragma unroll 1
-        for (int s = 0; s < p.n_stage && begin + s < end; s++) load_x(begin + s, s);
-    __syncthreads();
 
     float acc[n_tok / 2];
 #pragma unroll
@@ -160,65 +178,74 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
             if (form == FORM_BF16_128 ? h + k == 0 : k % 2 == 0)
                 params.load(slot_at + 1024 + ((h * 2 + k / 2) >> p.pair_shift) * p.group_bytes,
                             lane, p.f16);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                frag[h][k][i] = params.g.apply(code_pair(words[k], i, p.magic), i % 2);
+            params.unpack(words[k], frag[h][k]);
         }
     };
-    const uint32_t ring_end = my_ring + DEPTH * slot_bytes;
-    const bool refilled = end - begin > p.n_stage;
+    const uint32_t ring_end = my_ring + DEPTH * p.slot_bytes;
+    const bool refilled = n_panel > p.n_stage;
     uint32_t slot_at = my_ring;
-    int stage = part, parity = 0, stage_before = 0; /* part < n_stage where there is work */
-    int refill = begin + p.n_stage, refill_stage = 0, refill_parity = 0; /* of thread 0 */
+    /* Panel `part` is the first of this warpgroup (part < n_stage where there is work): its barrier
+     * and the low word of its descriptor go round the ring together. */
+    constexpr uint32_t desc_step = stage_bytes >> 4, desc_high = 1u << 30 | 1024 >> 4;
+    uint32_t bar = full + part * 8, bar_before = 0, parity = 0;
+    uint32_t desc_low = (ring & 0x3FFFF) >> 4 | (16 >> 4) << 16;
+    desc_low += part * desc_step;
+    auto desc_of = [&](uint32_t at) { return (uint64_t)desc_high << 32 | (desc_low + at); };
+    int refill = p.n_stage, refill_stage = 0, refill_parity = 0; /* of the first thread */
 #pragma unroll 1
-    for (int k = 0; k < n_my; k++) {
-        if (t == 0 && k > 1) {
+    for (int panel = part; panel < n_panel; panel += p.n_part) {
+        if (refilled && warp_all + lane == 0 && panel >= 2 * p.n_part) {
             /* Panels of the last round but one, of all parts: each is refilled when it has been
              * read. With n_stage >= 2 n_part (or nothing to refill) none waits for what is not
              * loaded, so this ends. */
 #pragma unroll 1
-            for (int q = 0; q < p.n_part && refill < end; q++, refill++) {
+            for (int q = 0; q < p.n_part && refill < n_panel; q++, refill++) {
                 mbarrier_wait(empty + refill_stage * 8, refill_parity);
                 load_x(refill, refill_stage);
                 if (++refill_stage == p.n_stage) refill_stage = 0, refill_parity ^= 1;
             }
         }
-        const uint64_t desc = wgmma_desc_128b(ring + stage * stage_bytes, 16, 1024);
         cp_async_wait<DEPTH - 1>();
         __syncwarp(); /* parameters come by other lanes' copies */
         uint4 codes0 = ld_shared_v4(slot_at + lane * 16);
         uint4 codes1 = ld_shared_v4(slot_at + 512 + lane * 16);
         wgmma_wait<1>(); /* the unit before has read frag[0] */
         unpack(codes0, 0, slot_at);
-        mbarrier_wait(full + stage * 8, parity);
+        mbarrier_wait(bar, parity);
         wgmma_fence();
 #pragma unroll
         for (int s = 0; s < 4; s++)
-            wgmma_m64k16<n_tok>::template rs<1, 0>(acc, frag[0][s], desc + s * 2);
+            wgmma_m64k16<n_tok>::template rs<1, 0>(acc, frag[0][s], desc_of(s * 2));
         wgmma_commit();
         wgmma_wait<1>(); /* the unit before is done: frag[1] and its panel are free */
-        if (refilled && k > 0 && lane == 0) mbarrier_arrive(empty + stage_before * 8);
+        if (refilled && panel >= p.n_part && lane == 0)
+            mbarrier_arrive(bar_before + (empty - full));
         unpack(codes1, 1, slot_at);
         wgmma_fence();
 #pragma unroll
         for (int s = 0; s < 4; s++)
             wgmma_m64k16<n_tok>::template rs<1, 0>(acc, frag[1][s],
-                                                   desc + (panel_bytes >> 4) + s * 2);
+                                                   desc_of((panel_bytes >> 4) + s * 2));
         wgmma_commit();
         __syncwarp(); /* all lanes have read the slot */
-        if (k + DEPTH < n_my) load_weights(slot_at);
+        if (panel + DEPTH * p.n_part < n_panel) load_weights(slot_at);
         cp_async_commit();
-        slot_at += slot_bytes;
+        slot_at += p.slot_bytes;
         if (slot_at == ring_end) slot_at = my_ring;
-        stage_before = stage;
-        stage += p.n_part;
-        if (stage >= p.n_stage) stage -= p.n_stage, parity ^= 1;
+        bar_before = bar;
+        bar += p.n_part * 8;
+        desc_low += p.n_part * desc_step;
+        if (bar >= full + p.n_stage * 8) {
+            bar -= p.n_stage * 8;
+            desc_low -= p.n_stage * desc_step;
+            parity ^= 1;
+        }
     }
     wgmma_wait<0>();
 
     /* The parts of a slab meet in the warps' own memory, added in order by part 0. */
     if (p.n_part > 1) {
-        float4 *dump = (float4 *)(s_mem + p.n_stage * stage_bytes) + lane;
+        float4 *dump = (float4 *)(s_ring + p.n_stage * stage_bytes) + lane;
         const int warp_vec = p.warp_bytes / 16;
         if (part > 0) {
 #pragma unroll
@@ -248,27 +275,26 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
     /* Block e = (warp, slab, 8 tokens) belongs to rank e / n_own. */
     const uint32_t join = ring + p.join_at + lane * 16;
     if (part == 0) {
-        int e = (warp * p.n_slab + slab_here) * (n_tok / 8);
-        int owner = e / p.n_own, at = e % p.n_own;
+        int at = (warp * p.n_slab + slab_here) * (n_tok / 8), owner = 0;
+        while (at >= p.n_own) at -= p.n_own, owner++;
 #pragma unroll
         for (int j = 0; j < n_tok / 8; j++) {
             const float4 v =
                 make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
             const uint32_t dst = join + (rank * p.n_own + at) * BLOCK_BYTES;
-            if (p.split > 1)
-                st_async_v4(mapa_u32(dst, owner), v, mapa_u32(joined, owner));
+            if (owner == rank)
+                st_shared_v4(dst, v);
             else
-                st_shared_v4(dst, v); /* st.async is illegal outside a cluster */
+                st_async_v4(mapa_u32(dst, owner), v, mapa_u32(joined, owner));
             if (++at == p.n_own) at = 0, owner++;
         }
     }
-    if (p.split == 1)
-        __syncthreads();
-    else if (warp_all < n_mine)
-        mbarrier_wait(joined, 0);
+    __syncthreads();                /* this rank's own blocks */
+    if (warp_all >= n_mine) return; /* its sums on the way are in no memory of this CTA */
+    mbarrier_wait(joined, 0);
 #pragma unroll 1
     for (int at = warp_all; at < n_mine; at += n_warp) {
-        const float4 *src = (const float4 *)(s_mem + p.join_at + at * BLOCK_BYTES) + lane;
+        const float4 *src = (const float4 *)(s_ring + p.join_at + at * BLOCK_BYTES) + lane;
         float4 sum = src[0];
 #pragma unroll
         for (int r = 1; r < MAX_SPLIT; r++) {
@@ -277,13 +303,13 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
                 sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
             }
         }
-        const int e = rank * p.n_own + at, j = e % (n_tok / 8), s = e / (n_tok / 8);
-        w4_store_block(p.out, sum,
-                       ((int64_t)tile_out * p.n_slab + s % p.n_slab) * BRIM_W4_SLAB +
-                           s / p.n_slab * 16,
+        constexpr float unfold = form_params<form>::unfold;
+        sum.x *= unfold, sum.y *= unfold, sum.z *= unfold, sum.w *= unfold;
+        const int e = rank * p.n_own + at, j = e % (n_tok / 8), ws = e / (n_tok / 8);
+        const int w = ws * p.slab_recip >> 8, s = ws - w * p.n_slab; /* ws < 20: exact */
+        w4_store_block(p.out, sum, ((int64_t)tile_out * p.n_slab + s) * BRIM_W4_SLAB + w * 16,
                        (int64_t)tile_token * n_tok + j * 8, lane);
     }
-    /* A CTA may end with its sums on the way: they are in no memory of its own. */
 }
 
 template <int n_tok>
@@ -305,8 +331,10 @@ extern "C" brim_status brim_cuda_w4_cluster(const struct brim_cuda_w4 *args,
                                             void *stream, brim_error *err)
 {
     if (args->n_row == 0 || w->n_out == 0) return BRIM_OK;
-    int64_t n_cta = plan->n_tile_out * plan->n_tile_token * plan->split;
-    BRIM_REQUIRE(err, n_cta <= INT32_MAX && w->n_in <= INT32_MAX / MAX_SPLIT, BRIM_E_SHAPE,
+    BRIM_REQUIRE(err,
+                 plan->n_tile_out <= 65535 && plan->n_tile_token <= 65535 &&
+                     w->n_in <= INT32_MAX - BRIM_W4_UNIT && args->n_row <= INT32_MAX - 128,
+                 BRIM_E_SHAPE,
                  "n_row %lld, n_out %lld, n_in %lld: more tiles than one launch takes",
                  (long long)args->n_row, (long long)w->n_out, (long long)w->n_in);
     int n_wg = plan->n_slab * plan->n_part;
@@ -324,18 +352,23 @@ extern "C" brim_status brim_cuda_w4_cluster(const struct brim_cuda_w4 *args,
     p.params = (const uint8_t *)w->params;
     p.n_slab_all = (int)w->n_slab;
     p.n_unit = (int)plan->n_unit;
-    p.n_tile_token = (int)plan->n_tile_token;
+    p.unit_each = p.n_unit / plan->split;
+    p.unit_more = p.n_unit % plan->split;
     p.split = plan->split;
     p.n_slab = plan->n_slab;
     p.n_part = plan->n_part;
+    p.slab_recip = (256 + p.n_slab - 1) / p.n_slab;
+    const int groups = BRIM_W4_UNIT / w->group,
+              param_bytes = w->param_dtype == BRIM_DTYPE_F32 ? 4 : 2;
     p.pair_shift = w->group == 32 ? 0 : w->group == 64 ? 1 : 2;
-    p.groups = BRIM_W4_UNIT / w->group;
-    p.group_bytes = w->param_dtype == BRIM_DTYPE_F32 ? 128 : 64;
-    p.magic = W4_MAGIC;
+    p.group_bytes = param_bytes * 32;
+    p.piece_shift = param_bytes == 4 ? 3 : 2;
+    p.n_piece = groups << p.piece_shift;
+    p.unit_param_bytes = groups * 4 * p.group_bytes;
+    p.slot_bytes = 1024 + groups * p.group_bytes;
     p.f16 = w->param_dtype == BRIM_DTYPE_F16;
     p.pdl = pdl != 0;
-    struct brim_w4_cluster_layout layout =
-        brim_w4_cluster_lay_out(plan, w->group, p.group_bytes / 32);
+    struct brim_w4_cluster_layout layout = brim_w4_cluster_lay_out(plan, w->group, param_bytes);
     BRIM_REQUIRE(err, layout.n_stage > 0, BRIM_E_ARGUMENT,
                  "plan: %d warpgroups of %d tokens, %d at once, do not fit in shared memory", n_wg,
                  plan->n_token, plan->n_resident);
@@ -344,9 +377,10 @@ extern "C" brim_status brim_cuda_w4_cluster(const struct brim_cuda_w4 *args,
     p.n_own = layout.n_own;
     p.join_at = layout.join_at;
     brim_launch_shape shape = {};
-    shape.smem_bytes = (unsigned)layout.n_byte;
-    shape.grid = dim3((unsigned)n_cta);
-    shape.block = dim3((unsigned)n_wg * 128);
+    shape.smem_bytes = (unsigned)layout.n_byte + 1024; /* the barriers */
+    shape.grid =
+        dim3((unsigned)plan->split, (unsigned)plan->n_tile_out, (unsigned)plan->n_tile_token);
+    shape.block = dim3(128, (unsigned)plan->n_slab, (unsigned)plan->n_part);
     shape.cluster = (unsigned)plan->split;
     shape.pdl = pdl != 0;
     cudaStream_t s = (cudaStream_t)stream;

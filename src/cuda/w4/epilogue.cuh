@@ -83,6 +83,14 @@ BRIM_DEVICE void w4_store_block(const w4_epilogue &e, float4 v, int64_t out0, in
     if (swiglu) v.x = w4_silu(v.x) * v.z, v.y = w4_silu(v.y) * v.w;
     w4_exchange(v.x, v.y, lane, &lo[0], &hi[0]);
     w4_exchange(v.z, v.w, lane, &lo[1], &hi[1]);
+    if (e.kind == BRIM_W4_STORE_BF16 && out0 + 16 <= e.n_out &&
+        (((uintptr_t)e.y | (uintptr_t)(e.y_stride * 2)) & 3) == 0) {
+        uint16_t *y = (uint16_t *)e.y + row * e.y_stride + out0 + (g & ~1);
+        if (row >= e.n_row) return;
+        *(uint32_t *)y = bf16x2_pack(lo[0], hi[0]);
+        *(uint32_t *)(y + 8) = bf16x2_pack(lo[1], hi[1]);
+        return;
+    }
     if (swiglu) out0 /= 2;
     const int64_t n_out = swiglu ? e.n_out / 2 : e.n_out;
 #pragma unroll 1

@@ -54,15 +54,50 @@ template <> struct group_params<BRIM_DTYPE_F32> {
 };
 
 /* Register i of a fragment: nibbles i and i + 4 as bf16. 0x4300 | q is 128 + q exactly, and so is
- * the difference. `magic` is W4_MAGIC in a register that the compiler cannot see through (a kernel
- * parameter): then mask and magic are one instruction, of a pipe that runs at half rate. */
-#define W4_MAGIC 0x43004300u
-BRIM_DEVICE __nv_bfloat162 code_pair(uint32_t word, int i, uint32_t magic = W4_MAGIC)
+ * the difference. */
+BRIM_DEVICE __nv_bfloat162 code_pair(uint32_t word, int i)
 {
-    uint32_t r = (word >> (4 * i) & 0x000F000Fu) | magic;
-    const uint32_t base = W4_MAGIC;
+    uint32_t r = (word >> (4 * i) & 0x000F000Fu) | 0x43004300u;
+    const uint32_t base = 0x43004300u;
     return __hsub2(*(__nv_bfloat162 *)&r, *(const __nv_bfloat162 *)&base);
 }
+
+/* bf16 parameters of one group, ready for weights 2^-40 times theirs; sums are multiplied by
+ * W4_UNFOLD once at the end.
+ *
+ * A nibble alone in the low bits of a bf16 is q 2^-133, subnormal and exact; one place higher it is
+ * 16 q 2^-133, exact as well, since the spacing of the first normal numbers is the subnormals'. So
+ * two of the four registers need no shift and none needs a magic number: half the instructions of
+ * code_pair, and of the pipe that runs at half rate a third. 2^93 and 2^89 lift the scale; |scale|
+ * must stay below 2^34 and rounding is bf16(scale q + bias) as long as that is above 2^-86. */
+#define W4_UNFOLD 1099511627776.0f
+struct folded_params {
+    __nv_bfloat162 scale[2], bias[2]; /* of outputs g and g + 8 */
+
+    /* {scale g, scale g + 8, bias g, bias g + 8} as packed */
+    __device__ void set(uint2 v)
+    {
+        const uint32_t lift[2] = {0x6E006E00u /* 2^93 */, 0x6C006C00u /* 2^89 */};
+        const uint32_t fold = 0x2B802B80u; /* 2^-40 */
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32_t s = __byte_perm(v.x, 0, h ? 0x3232 : 0x1010);
+            uint32_t b = __byte_perm(v.y, 0, h ? 0x3232 : 0x1010);
+            scale[h] = __hmul2(*(__nv_bfloat162 *)&s, *(const __nv_bfloat162 *)&lift[h]);
+            bias[h] = __hmul2(*(__nv_bfloat162 *)&b, *(const __nv_bfloat162 *)&fold);
+        }
+    }
+    /* The four registers of one k-step. */
+    __device__ void unpack(uint32_t word, uint32_t (&frag)[4]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t q = (i < 2 ? word : word >> 8) & (i % 2 ? 0x00F000F0u : 0x000F000Fu);
+            __nv_bfloat162 w = __hfma2(*(__nv_bfloat162 *)&q, scale[i % 2], bias[i % 2]);
+            frag[i] = *(uint32_t *)&w;
+        }
+    }
+};
 
 /* One unit of one warp as it comes from memory: 16 + 16 bytes of codes and the parameters of its
  * groups. */
