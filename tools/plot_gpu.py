@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plots of the GPU's results as SVG (needs matplotlib).
+
+  tools/plot_gpu.py w4 bench/results/h200/w4_peers.csv [bench/results/h200/w4_sweep.csv]   time against rows
+  tools/plot_gpu.py kda bench/results/h200/kda.csv [bench/results/h200/kda_peers.csv]      time against tokens
+
+Written beside the first file, with its name.
+"""
+import csv
+import sys
+
+import matplotlib
+
+matplotlib.use("svg")
+matplotlib.rcParams["svg.hashsalt"] = "brim"  # the same file from the same figures
+matplotlib.rcParams["svg.fonttype"] = "none"
+import matplotlib.pyplot as plt  # noqa: E402
+
+COLOURS = {"brim": "#1f6fb4", "split": "#1f6fb4", "cublas bf16": "#8c8c8c", "torch int4": "#c0a060", "fla": "#8c8c8c",
+           "m128": "#8fc1e8", "m64": "#7a9ec9", "floor": "#333333"}
+
+
+def rows_of(name):
+    with open(name, encoding="utf-8") as f:
+        return list(csv.DictReader(line for line in f if not line.startswith("#")))
+
+
+def finish(figure, axes, output, across, legend):
+    for ax in axes.flat:
+        if not ax.has_data():
+            ax.set_visible(False)
+            continue
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+        ax.set_xlabel(across)
+        ax.set_ylabel("us")
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(True, which="major", lw=0.3)
+    axes.flat[0].legend(fontsize=7, frameon=False, title=legend, title_fontsize=7)
+    figure.tight_layout()
+    figure.savefig(output, metadata={"Date": None})
+    print(output)
+
+
+def plot_w4(peers, sweep):
+    lines = [r for r in rows_of(peers) if int(r["rows"]) > 0]
+    fine = rows_of(sweep) if sweep else []
+    names = list(dict.fromkeys(r["projection"] for r in lines))
+    figure, axes = plt.subplots(2, 3, figsize=(12, 7), squeeze=False)
+    for ax, name in zip(axes.flat, names):
+        mine = [r for r in lines if r["projection"] == name]
+        for peer in dict.fromkeys(r["peer"] for r in mine):
+            at = [(int(r["rows"]), float(r["median_us"])) for r in mine if r["peer"] == peer]
+            ax.plot(*zip(*at), marker="o", ms=3, lw=1.2, color=COLOURS.get(peer), label=peer)
+        at = sorted({(int(r["rows"]), float(r["floor_us"])) for r in mine})
+        ax.plot(*zip(*at), ls=":", lw=1, color=COLOURS["floor"], label="floor")
+        key = "k" if name == "kv" else name
+        at = [(int(r["M"]), float(r["us"])) for r in fine if r["projection"] == key]
+        if at:
+            ax.plot(*zip(*at), lw=0.6, color=COLOURS["brim"], alpha=0.6, label="brim, every M")
+        ax.set_title(f"{name}: {mine[0]['n_in']} to {mine[0]['n_out']}", fontsize=9)
+    finish(figure, axes, peers.removesuffix(".csv") + ".svg", "rows (M)", "cold, graph replay")
+
+
+def plot_kda(own, peers):
+    lines = [r for r in rows_of(own) if int(r["n_seq"]) == 1]
+    other = rows_of(peers) if peers else []
+    figure, axes = plt.subplots(2, 2, figsize=(10, 7), squeeze=False)
+    for ax, n_head in zip(axes.flat, (1, 4, 12, 64)):
+        mine = [r for r in lines if int(r["n_head"]) == n_head]
+        for route in dict.fromkeys(r["route"] for r in mine):
+            at = sorted((int(r["n_tok"]), float(r["us_median"])) for r in mine if r["route"] == route)
+            ax.plot(*zip(*at), marker="o", ms=3, lw=1.2, color=COLOURS.get(route), label=route)
+        at = sorted((int(r["tokens"]), float(r["median_us"])) for r in other
+                    if r["peer"].startswith("fla") and int(r["heads"]) == n_head and int(r["sequences"]) == 1
+                    and r["gate"] == "lower_bound")
+        if at:
+            ax.plot(*zip(*at), marker="s", ms=3, lw=1.2, color=COLOURS["fla"], label="FLA")
+        tokens = sorted({int(r["n_tok"]) for r in mine})
+        if tokens:  # q, k, v, g, out in bf16, beta, at the measured copy rate
+            floor = [(t, t * n_head * (5 * 256 + 2) / 4.3e6) for t in tokens]
+            ax.plot(*zip(*floor), ls=":", lw=1, color=COLOURS["floor"], label="memory floor")
+        ax.set_title(f"{n_head} heads", fontsize=9)
+    finish(figure, axes, own.removesuffix(".csv") + ".svg", "tokens (T)", "cold, graph replay")
+
+
+def main():
+    if len(sys.argv) < 3 or sys.argv[1] not in ("w4", "kda"):
+        sys.exit(__doc__)
+    plot = plot_w4 if sys.argv[1] == "w4" else plot_kda
+    plot(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)
+
+
+if __name__ == "__main__":
+    main()
