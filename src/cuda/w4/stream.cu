@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * See stream.h; weight order in pack.h, what leaves the kernel in epilogue.cuh.
  *
- * A tile is 64 n_slab outputs x n_tok tokens. Warps 0 .. 4 n_slab - 1 are n_slab consumer
- * warpgroups, one slab each; the last warp only copies. A step is 64 inputs: one panel of
- * activations (TMA, 128-byte swizzle, zeros beyond n_row and n_in), half a unit of codes and its
- * parameters for each slab (bulk copies, contiguous in pack.h's order). Steps pass through a ring
- * of n_stage stages, over the borders of tiles: full[stage] counts one arrival and the step's
- * bytes, empty[stage] one arrival a consumer warp. A consumer unpacks two k-steps into one of two
- * fragment sets while the products of the other run; the other warpgroups' products cover the
- * rest. Split 1: a CTA takes every gridDim-th tile. Split > 1: a cluster of `split` CTAs takes one
- * tile, CTA `rank` the steps [n_step rank / split, n_step (rank + 1) / split); the f32 sums are
- * left in the ring's memory as fragment blocks, and each CTA adds its share of them over all ranks
- * in rank order. One cluster barrier before, one after, so that none leaves while it is read. */
+ * A tile is 64 n_slab outputs x n_tok tokens: n_slab consumer warpgroups, a slab each, and one that
+ * copies. A step is 64 inputs: a panel of activations (TMA, 128-byte swizzle, zeros beyond n_row
+ * and n_in), half a unit of codes of each slab and its parameters (bulk copies). Steps pass through
+ * a ring of n_stage stages, over the borders of tiles: full[stage] counts the copying threads, one
+ * a slab and one for activations, and the step's bytes; empty[stage] one arrival a consumer warp. A
+ * consumer unpacks two k-steps into one of two fragment sets while the products of the other run.
+ * Split 1: a CTA takes every gridDim-th tile. Split > 1: a cluster of `split` CTAs takes one tile,
+ * CTA `rank` the steps [n_step rank / split, n_step (rank + 1) / split); the f32 sums are left in
+ * the ring's memory as fragment blocks [slab][8 tokens][warp][lane], and each CTA adds its share of
+ * them over all ranks in rank order. One cluster barrier before, one after, so that none leaves
+ * while it is read. */
 #include "cuda/launch.h"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma.cuh"
@@ -32,7 +32,6 @@ enum {
      * setmaxnreg 4 * 112 + 32 = 5 * 96. */
     CONSUMER_REGISTERS = 112,
     COPY_REGISTERS = 32,
-    LAG = 2,       /* n_stage > LAG */
     STAGING = 1024 /* bytes a consumer warp: 32 tokens x 16 outputs bf16 on their way out */
 };
 
@@ -40,7 +39,7 @@ struct stream_params {
     CUtensorMap x_map;
     w4_epilogue out;
     const uint8_t *codes, *params;
-    uint32_t x_bytes, stage_bytes; /* of one step: apart in the ring; delivered */
+    uint32_t x_bytes, stage_bytes; /* of a panel; from stage to stage */
     uint32_t param_bytes;          /* of a slab in a step */
     uint32_t unit_param_bytes;     /* of a slab in a unit */
     uint32_t chunk_param_bytes;    /* from inputs 0..31 of a step to 32..63: 0 unless group 32 */
