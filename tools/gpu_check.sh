@@ -62,6 +62,7 @@ for part in "$@"; do
     w4)
         step w4.log "$programs/gpu_check_w4"
         step w4_stream.log "$programs/gpu_check_stream"
+        step w4_gemv.log "$programs/gpu_check_gemv"
         ;;
     peers)
         for test in test_torch test_fla; do
@@ -86,6 +87,7 @@ for part in "$@"; do
             step "$tool-w4.log" "${check[@]}" "$programs/gpu_check_w4" short
             step "$tool-w4-op.log" "${check[@]}" "$programs/gpu_check_w4_op" short
             step "$tool-w4_stream.log" "${check[@]}" "$programs/gpu_check_stream" short
+            step "$tool-w4_gemv.log" "${check[@]}" "$programs/gpu_check_gemv" short
             step "$tool-model.log" "${check[@]}" "$programs/gpu_check_engine" short
             step "$tool-model-kernels.log" "${check[@]}" "$programs/gpu_check_model" short
             step "$tool-sample.log" "${check[@]}" "$programs/gpu_check_sample" short
@@ -97,6 +99,7 @@ for part in "$@"; do
     bench-w4)
         bench w4.csv "$programs/gpu_check_w4" bench
         bench w4_stream.csv "$programs/gpu_check_stream" bench
+        bench w4_gemv.csv "$programs/gpu_check_gemv" sweep
         ;;
     bench-model)
         brim=$programs/brim

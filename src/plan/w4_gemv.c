@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/w4_gemv.h"
 
-/* Cycles, roughly: a unit of a pair costs a multiprocessor 40 (issue slots, or its share of the
- * memory's rate), a unit of its own 280 of latency to a warp, a CTA 200 before and after its
- * product, a cluster 400 to join. */
+#include <stdbool.h>
+
+/* Cycles times 2 n_sm, fitted to cold launches and to chains of dependent launches of seven shapes
+ * at 1 and 8 rows (bench/results/h200/w4_gemv.csv): a unit of a pair costs a multiprocessor 30, a
+ * unit of its own 400 to a warp, a CTA 400 before and after its product, each doubling of a cluster
+ * 200. A second CTA of a multiprocessor hides half its time behind the first. */
 static int64_t cost_of(const struct brim_w4_gemv_plan *plan, int n_sm)
 {
-    int64_t rounds = (plan->n_cta + n_sm - 1) / n_sm;
     int64_t units = (plan->n_unit + plan->split - 1) / plan->split;
-    int64_t busy = plan->n_pair * units * 40;
-    int64_t alone = (units + plan->n_part - 1) / plan->n_part * 280;
-    return rounds * ((busy > alone ? busy : alone) + 200) + (plan->split > 1 ? 400 : 0);
+    int64_t busy = plan->n_pair * units * 30;
+    int64_t alone = (units + plan->n_part - 1) / plan->n_part * 400;
+    /* CTAs that fit start together, more of them one after the other. */
+    bool fit = plan->n_cta <= 2 * (int64_t)n_sm;
+    int64_t rounds_n_sm = fit ? (plan->n_cta + n_sm - 1) / n_sm * n_sm : plan->n_cta;
+    int64_t join = 0;
+    for (int split = 1; split < plan->split; split *= 2) join += 200;
+    int64_t cost = (rounds_n_sm + n_sm) * ((busy > alone ? busy : alone) + 400) + 2 * n_sm * join;
+    /* Only where none fits: outputs alone outnumber the machine. */
+    return fit ? cost : cost + ((int64_t)1 << 48);
 }
 
 struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_in, int64_t n_out, int n_sm)

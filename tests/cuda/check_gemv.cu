@@ -397,7 +397,7 @@ static void bench(int n_sm, bool sweep)
             if (s.in == 2560) row(chosen, true);
             if (!sweep || (rows != 1 && rows != 8)) continue;
             for (int split = 1; split <= 8; split *= 2)
-                for (int n_pair : {1, 2, 3, 4, 5, 6, 12}) {
+                for (int n_pair : {1, 2, 3, 4, 5, 6, BRIM_W4_GEMV_WARPS + 0}) {
                     int64_t units = chosen.n_unit / split;
                     int n_part = (int)std::min<int64_t>(BRIM_W4_GEMV_WARPS / n_pair, units);
                     int64_t most = (units + n_part - 1) / n_part;
