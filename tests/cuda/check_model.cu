@@ -492,6 +492,39 @@ static void check_attention_forms(attention_case &c, int64_t first_pos, int64_t 
            "attention: decode, prefill and plain agree at " + std::to_string(first_pos) + e.text());
 }
 
+/* A NaN in one query makes that row's head NaN and changes no other; a NaN among the keys reaches
+ * the rows that see it, through the heads that share it. */
+static void check_attention_nan(form f, int64_t first_pos, int64_t n_row)
+{
+    attention_case c(8, 2, 64, BRIM_DTYPE_F16, 400);
+    c.store(first_pos + n_row);
+    c.poison_workspace(f);
+    std::vector<uint16_t> clean = c.run(f, first_pos, n_row);
+    size_t stride = 8 * 64 + 8, bad_row = (size_t)n_row / 2, bad_head = 5;
+    const uint16_t nan = 0x7E00;
+    size_t at = (((size_t)first_pos + bad_row) * 8 + bad_head) * 64 + 17;
+    CHECK(cudaMemcpy(c.d_q.ptr + 2 * at, &nan, 2, cudaMemcpyHostToDevice));
+    std::vector<uint16_t> got = c.run(f, first_pos, n_row);
+    bool ok = true;
+    for (size_t i = 0; i < got.size(); i++) {
+        bool bad = i / stride == bad_row && i % stride / 64 == bad_head;
+        ok &= bad ? isnan(brim_f32_from_bf16(got[i])) : got[i] == clean[i];
+    }
+    expect(ok, std::string("attention ") + form_name[f] + ": a NaN in a query stays in its row");
+    c.d_q.from(narrow(c.q_all, BRIM_DTYPE_F16));
+    size_t key = (size_t)first_pos + bad_row; /* of key head 1: query heads 4..7 */
+    CHECK(cudaMemcpy(c.d_k.ptr + 2 * ((400 + key) * 64 + 3), &nan, 2, cudaMemcpyHostToDevice));
+    got = c.run(f, first_pos, n_row);
+    ok = true;
+    for (size_t i = 0; i < got.size(); i++) {
+        size_t head = i % stride / 64;
+        bool bad = i / stride >= bad_row && head >= 4 && head < 8;
+        ok &= bad ? isnan(brim_f32_from_bf16(got[i])) : got[i] == clean[i];
+    }
+    expect(ok,
+           std::string("attention ") + form_name[f] + ": a NaN in a key reaches those who see it");
+}
+
 /* Decode that rotates on the way has the bits of rotation, then decode: results and cache. */
 static void check_attention_rotating(int n_head, int n_head_kv, int head_dim, brim_dtype in_dtype,
                                      bool norm, int64_t first_pos, int64_t n_row)
@@ -559,6 +592,7 @@ static void check_attention(int n_head, int n_head_kv, int head_dim, brim_dtype 
     }
     int64_t most = std::min(n_position, (int64_t)150);
     check_attention_pieces(c, PREFILL, 0, most, 47);
+    check_attention_pieces(c, PREFILL, 5, most - 5, 130);
     check_attention_pieces(c, DECODE, std::min((int64_t)56, n_position - 8), 8, 1);
     check_attention_forms(c, std::min((int64_t)120, n_position - 8), 8);
     if (n_position >= 4100) {
@@ -711,6 +745,9 @@ int main(int argc, char **argv)
                 check_attention_rotating(9, 3, 64, d, false, first, rows);
                 check_attention_rotating(16, 8, 128, d, true, first, rows);
             }
+    check_attention_nan(DECODE, 250, 8);
+    check_attention_nan(DECODE, 3, 5);
+    check_attention_nan(PREFILL, 60, 150);
     check_attention_rotating(6, 2, 24, BRIM_DTYPE_BF16, true, 30, 2);
     printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
     return n_failed != 0;
