@@ -9,15 +9,9 @@
 #include "cuda/model/attn.h"
 #include "cuda/model/common.cuh"
 #include "cuda/model/ops.h"
+#include "cuda/ptx/math.cuh"
 
 #define ATTN_LOG2E 1.4426950408889634f
-
-BRIM_DEVICE float attn_exp2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 /* What to subtract from scores whose maximum is `largest`: never -inf, so that -inf - -inf does
  * not turn a score that takes no part into NaN. */
@@ -29,19 +23,12 @@ BRIM_DEVICE float attn_base(float largest)
 /* 2^(from - to): what a sum relative to `from` is multiplied by to be relative to `to` >= from. */
 BRIM_DEVICE float attn_keep(float from, float to)
 {
-    return attn_exp2(from - attn_base(to));
+    return ex2_approx(from - attn_base(to));
 }
 
 /* Any head_dim and both cache types, on the CUDA cores; args->workspace is not used. */
 extern "C" brim_status brim_cuda_attn_any(const brim_cuda_attention_args *args, cudaStream_t stream,
                                           brim_error *err);
-
-/* The decode kernel has a form for this cache and these heads. */
-extern "C" bool brim_cuda_attn_has_decode(const brim_cuda_attention_args *args);
-/* It takes any n_row that fits the grid; beyond BRIM_CUDA_DECODE_ROWS only where no row has more
- * than one split (n_key_max <= ATTN_UNSPLIT_KEYS), which needs no workspace. */
-extern "C" brim_status brim_cuda_attn_decode(const brim_cuda_attention_args *args,
-                                             cudaStream_t stream, brim_error *err);
 
 /* The checks every form needs. */
 extern "C" brim_status brim_cuda_attn_check(const brim_cuda_attention_args *args, brim_error *err);

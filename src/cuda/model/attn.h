@@ -22,8 +22,6 @@ enum {
     ATTN_MAX_SPLIT = 64,
     /* Up to here one block has all keys: it takes as long as splitting and merging would. */
     ATTN_UNSPLIT_KEYS = 512,
-    /* Prefill of this many rows that see up to ATTN_UNSPLIT_KEYS keys is done as decode. */
-    ATTN_SHORT_ROWS = 32,
     /* Blocks wanted for one query: the multiprocessors of an H200. A constant, so that the bits
      * are the same on every device. */
     ATTN_DECODE_BLOCKS = 132

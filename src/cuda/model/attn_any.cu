@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(N_WARP * 32) attention_any(brim_cuda_attention
             score = dot * scale;
         }
         float to = fmaxf(largest, warp_max(score)), keep = attn_keep(largest, to);
-        float weight = attn_exp2(score - attn_base(to));
+        float weight = ex2_approx(score - attn_base(to));
         largest = to;
         sum = sum * keep + warp_sum(weight);
         for (int i = 0; i < LANE_DIMS; i++) acc[i] *= keep;

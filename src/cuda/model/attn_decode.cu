@@ -119,7 +119,7 @@ BRIM_DEVICE void attend(warp_state<head_dim> &w, const uint32_t (&q)[head_dim / 
         w.sum[h] *= keep;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            weight[h][j] = attn_exp2(weight[h][j] - base);
+            weight[h][j] = ex2_approx(weight[h][j] - base);
             w.sum[h] += weight[h][j];
         }
 #pragma unroll
@@ -437,6 +437,13 @@ size_t counter_bytes(int n_tile, int n_head_kv)
     return ((size_t)n_tile * n_head_kv * sizeof(uint32_t) + 255) / 256 * 256;
 }
 
+bool has_tensor_form(const brim_cuda_attention_args *args)
+{
+    return args->kv.dtype == BRIM_DTYPE_F16 &&
+           (args->kv.head_dim == 64 || args->kv.head_dim == 128) &&
+           args->n_head / args->kv.n_head_kv <= ATTN_TILE_ROWS;
+}
+
 template <int head_dim>
 brim_status launch(const decode_params &p, int source, brim_launch_shape shape, cudaStream_t stream,
                    brim_error *err)
@@ -451,13 +458,6 @@ brim_status launch(const decode_params &p, int source, brim_launch_shape shape, 
 
 } // namespace
 
-extern "C" bool brim_cuda_attn_has_decode(const brim_cuda_attention_args *args)
-{
-    return args->kv.dtype == BRIM_DTYPE_F16 &&
-           (args->kv.head_dim == 64 || args->kv.head_dim == 128) &&
-           args->n_head / args->kv.n_head_kv <= ATTN_TILE_ROWS;
-}
-
 extern "C" size_t brim_cuda_attention_decode_bytes(int n_head, int n_head_kv, int head_dim)
 {
     int gqa = n_head / n_head_kv;
@@ -467,9 +467,18 @@ extern "C" size_t brim_cuda_attention_decode_bytes(int n_head, int n_head_kv, in
                                                   ATTN_TILE_ROWS * (head_dim + 2) * sizeof(float);
 }
 
-extern "C" brim_status brim_cuda_attn_decode(const brim_cuda_attention_args *args,
-                                             cudaStream_t stream, brim_error *err)
+extern "C" brim_status brim_cuda_attention_decode(const struct brim_cuda_attention_args *args,
+                                                  void *stream, brim_error *err)
 {
+    BRIM_TRY(brim_cuda_attn_check(args, err));
+    if (args->n_row == 0) return BRIM_OK;
+    BRIM_REQUIRE(err, args->n_row <= BRIM_CUDA_DECODE_ROWS, BRIM_E_RANGE,
+                 "attention: decode takes at most %d rows, not %lld", BRIM_CUDA_DECODE_ROWS,
+                 (long long)args->n_row);
+    if (!has_tensor_form(args)) {
+        if (args->rotate) BRIM_TRY(brim_cuda_rotate(args->rotate, stream, err));
+        return brim_cuda_attn_any(args, (cudaStream_t)stream, err);
+    }
     int n_head_kv = args->kv.n_head_kv, gqa = args->n_head / n_head_kv;
     int tokens = attn_tile_tokens(gqa), n_split = attn_n_split(n_head_kv);
     decode_params p = {};
@@ -486,21 +495,6 @@ extern "C" brim_status brim_cuda_attn_decode(const brim_cuda_attention_args *arg
     int source = !args->rotate                               ? SOURCE_READY
                  : args->rotate->qkv_dtype == BRIM_DTYPE_F32 ? SOURCE_F32
                                                              : SOURCE_BF16;
-    if (args->kv.head_dim == 64) return launch<64>(p, source, shape, stream, err);
-    return launch<128>(p, source, shape, stream, err);
-}
-
-extern "C" brim_status brim_cuda_attention_decode(const struct brim_cuda_attention_args *args,
-                                                  void *stream, brim_error *err)
-{
-    BRIM_TRY(brim_cuda_attn_check(args, err));
-    if (args->n_row == 0) return BRIM_OK;
-    BRIM_REQUIRE(err, args->n_row <= BRIM_CUDA_DECODE_ROWS, BRIM_E_RANGE,
-                 "attention: decode takes at most %d rows, not %lld", BRIM_CUDA_DECODE_ROWS,
-                 (long long)args->n_row);
-    if (!brim_cuda_attn_has_decode(args)) {
-        if (args->rotate) BRIM_TRY(brim_cuda_rotate(args->rotate, stream, err));
-        return brim_cuda_attn_any(args, (cudaStream_t)stream, err);
-    }
-    return brim_cuda_attn_decode(args, (cudaStream_t)stream, err);
+    if (args->kv.head_dim == 64) return launch<64>(p, source, shape, (cudaStream_t)stream, err);
+    return launch<128>(p, source, shape, (cudaStream_t)stream, err);
 }

@@ -164,7 +164,7 @@ BRIM_DEVICE void softmax(float (&s)[KEYS / 2], uint32_t (&p)[KEYS / 16][4], floa
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float &x = s[4 * j + 2 * h + e];
-                x = attn_exp2(__fmaf_rn(x, scale, -base));
+                x = ex2_approx(__fmaf_rn(x, scale, -base));
                 sum += x;
             }
         r.sum[h] = r.sum[h] * keep + sum;

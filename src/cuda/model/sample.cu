@@ -42,16 +42,6 @@ struct exchange {
     unsigned long long sorted[MAX_SORTED]; /* of block 0 */
 };
 
-BRIM_DEVICE void st_cluster_u64(uint32_t addr, unsigned long long v)
-{
-    asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(addr), "l"(v) : "memory");
-}
-
-BRIM_DEVICE void st_cluster_u32(uint32_t addr, int v)
-{
-    asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(addr), "r"(v) : "memory");
-}
-
 /* Float bits as an unsigned number of the same order; -0 equals 0. */
 BRIM_DEVICE uint32_t ordered_bits(float value)
 {
@@ -91,8 +81,8 @@ BRIM_DEVICE double cluster_total(exchange &x, int &round, double v)
     double total = block_total(x, v);
     int set = round++ & 1;
     if (threadIdx.x < N_BLOCK)
-        st_cluster_u64(mapa_u32(smem_u32(&x.value[set][cluster_ctarank()]), threadIdx.x),
-                       (unsigned long long)__double_as_longlong(total));
+        st_shared_cluster_u64(mapa_u32(smem_u32(&x.value[set][cluster_ctarank()]), threadIdx.x),
+                              (unsigned long long)__double_as_longlong(total));
     cluster_sync();
     double sum = 0;
     for (int i = 0; i < N_BLOCK; i++) sum += x.value[set][i];
@@ -118,7 +108,8 @@ BRIM_DEVICE unsigned long long cluster_max(exchange &x, int &round, unsigned lon
             v = other > v ? other : v;
         }
         if (threadIdx.x < N_BLOCK)
-            st_cluster_u64(mapa_u32(smem_u32(&x.key[set][cluster_ctarank()]), threadIdx.x), v);
+            st_shared_cluster_u64(mapa_u32(smem_u32(&x.key[set][cluster_ctarank()]), threadIdx.x),
+                                  v);
     }
     cluster_sync();
     unsigned long long largest = 0;
@@ -209,8 +200,8 @@ BRIM_DEVICE unsigned long long draw_by_id(exchange &x, int &round, const candida
     }
     int set = round++ & 1, rank = (int)cluster_ctarank();
     if (threadIdx.x < N_BLOCK)
-        st_cluster_u64(mapa_u32(smem_u32(&x.value[set][rank]), threadIdx.x),
-                       (unsigned long long)__double_as_longlong(block));
+        st_shared_cluster_u64(mapa_u32(smem_u32(&x.value[set][rank]), threadIdx.x),
+                              (unsigned long long)__double_as_longlong(block));
     cluster_sync();
     for (int r = N_BLOCK - 1; r > rank; r--) above += x.value[set][r];
     /* Every id whose running weight exceeds the target is a witness; the highest is the one. The
@@ -323,7 +314,7 @@ BRIM_DEVICE bool gather_best(exchange &x, int &round, const brim_cuda_sample_arg
     for (int i = t; i < N_BIN * N_BLOCK; i += N_THREAD) {
         int to = i / N_BIN, bin = i % N_BIN;
         if (to != rank)
-            st_cluster_u32(mapa_u32(smem_u32(&x.bins[rank][bin]), to), x.bins[rank][bin]);
+            st_shared_cluster_u32(mapa_u32(smem_u32(&x.bins[rank][bin]), to), x.bins[rank][bin]);
     }
     *all = cluster_total(x, round, sum); /* its barrier publishes the bins too */
     if (t < 32) { /* a lane has two bins; of the running counts those that fit are a prefix */
@@ -357,8 +348,9 @@ BRIM_DEVICE bool gather_best(exchange &x, int &round, const brim_cuda_sample_arg
     __syncthreads();
     for (int i = t; i < c.n; i += N_THREAD)
         if (bin_of(c.logits[i], largest, a.temperature) < x.last_bin)
-            st_cluster_u64(mapa_u32(smem_u32(&x.sorted[x.offset + atomicAdd(&x.n_found, 1)]), 0),
-                           key_of(c.logits[i], c.first + i));
+            st_shared_cluster_u64(
+                mapa_u32(smem_u32(&x.sorted[x.offset + atomicAdd(&x.n_found, 1)]), 0),
+                key_of(c.logits[i], c.first + i));
     cluster_sync();
     return true;
 }

@@ -156,6 +156,16 @@ BRIM_DEVICE void st_shared_cluster_f32(uint32_t remote, float value)
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
 }
 
+BRIM_DEVICE void st_shared_cluster_u32(uint32_t remote, uint32_t value)
+{
+    asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(remote), "r"(value) : "memory");
+}
+
+BRIM_DEVICE void st_shared_cluster_u64(uint32_t remote, unsigned long long value)
+{
+    asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(remote), "l"(value) : "memory");
+}
+
 /* Address of the same shared-memory location in CTA `rank` of the cluster. */
 BRIM_DEVICE uint32_t mapa_u32(uint32_t addr, uint32_t rank)
 {
