@@ -9,6 +9,7 @@
 #   model-kernels       the model's own kernels and the sampler against plain C
 #   model               the whole engine: goldens at every level, CPU beside GPU
 #   sanitize            compute-sanitizer's memcheck and synccheck over short forms of all
+#   sanitize-kda        all four of its tools over every KDA route
 #   bench-model         rates of a synthetic Qwen3-4B at every level, and where a step's time goes; the command
 #                       brim and libbrim.so lie in DIR or above it
 #   bench-w4 bench-w4-op bench-model-kernels bench-kda  times, as CSV; nothing is timed that failed its check
@@ -27,6 +28,7 @@ fi
 out=${OUT:-out}
 mkdir -p "$out"
 passed=0 failed=0 skipped=0
+kda_helped="m64 c4-m128 c4-m64 c5-m64 c6-m64 c8-m128"
 
 # step LOG COMMAND...: run, keep all output in $out/LOG, show its end.
 step() {
@@ -78,8 +80,12 @@ for part in "$@"; do
         step sample.log "$programs/gpu_check_sample"
         ;;
     kda)
-        for route in m128 c4-m128; do step "kda-$route.log" "$programs/gpu_check_kda" "$route"; done
-        step kda-gate.log "$programs/gpu_check_kda_gate" m128,c4-m128
+        # m128 against fp64 in all forms, what must be bit-equal on every route, then all against m128
+        step kda-m128.log "$programs/gpu_check_kda" m128
+        for route in $kda_helped; do step "kda-$route.log" "$programs/gpu_check_kda" "$route" bits; done
+        step kda-gate.log "$programs/gpu_check_kda_gate" m128,m64,c4-m128,c6-m64
+        step kda-routes.log timeout 120 "$programs/gpu_check_kda_routes" equal streams big
+        step kda-delay.log timeout 30 "$programs/gpu_check_kda_routes" delay
         ;;
     sanitize)
         for tool in memcheck synccheck; do
@@ -91,9 +97,15 @@ for part in "$@"; do
             step "$tool-model.log" "${check[@]}" "$programs/gpu_check_engine" short
             step "$tool-model-kernels.log" "${check[@]}" "$programs/gpu_check_model" short
             step "$tool-sample.log" "${check[@]}" "$programs/gpu_check_sample" short
-            for route in m128 c4-m128; do
-                step "$tool-kda-$route.log" "${check[@]}" "$programs/gpu_check_kda" "$route" short
-            done
+            step "$tool-kda.log" "${check[@]}" "$programs/gpu_check_kda" m128 short
+            step "$tool-kda-routes.log" "${check[@]}" "$programs/gpu_check_kda_routes" tiny
+        done
+        ;;
+    # Every route at two lengths under all four tools.
+    sanitize-kda)
+        for tool in memcheck synccheck racecheck initcheck; do
+            step "$tool-kda-routes.log" compute-sanitizer --tool "$tool" --error-exitcode 1 \
+                "$programs/gpu_check_kda_routes" tiny
         done
         ;;
     bench-w4)
@@ -121,7 +133,7 @@ for part in "$@"; do
         ;;
     bench-w4-op) bench w4_split.csv "$programs/gpu_check_w4_op" bench ;;
     bench-model-kernels) bench model_kernels.csv "$programs/gpu_bench_model" ;;
-    bench-kda) bench kda.csv "$programs/gpu_bench_kda" m128,c4-m128 full ;;
+    bench-kda) bench kda.csv "$programs/gpu_bench_kda" all all 8 ;;
     *)
         echo "error: no part is called '$part'; see the head of $0"
         exit 2

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * brim bench kda: KDA prefill on the CPU. Output and final state are checked against the fp64
- * recurrence before anything is timed; one line of JSON a shape. (On a GPU the program
- * tests/cuda/bench_kda.c times the routes: this one has no device memory to offer.) */
+ * brim bench kda: KDA prefill. Output and final state are checked against the fp64 recurrence
+ * before anything is timed. CPU: one line of JSON a shape. CUDA: every route beside m128, as CSV
+ * (bench/kda_cuda.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "bench.h"
 #include "brim/kernels.h"
 #include "cli.h"
+#include "kda_cuda.h"
 
 enum { MAX_SHAPE = 32, MAX_REPEAT = 1000, STATE = 128 * 128 };
 
@@ -151,17 +152,48 @@ static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_thread, int64_t 
     return code;
 }
 
+/* The shapes of a set, or one sequence of each of the tokens and heads. */
+static int bench_cuda(const char *set, const char *routes, const int64_t *n_tok, size_t n_tokens,
+                      const int64_t *n_head, size_t n_heads, int64_t n_repeat, int64_t check_heads)
+{
+    struct bench_kda_shape own[64];
+    size_t n = 0;
+    const struct bench_kda_shape *shapes = own;
+    if (set) {
+        shapes = bench_kda_set(set, &n);
+        if (!shapes) {
+            cli_error("bench kda: no set is called '%s'; see --help", set);
+            return CLI_USAGE;
+        }
+    } else {
+        for (size_t t = 0; t < n_tokens; t++)
+            for (size_t h = 0; h < n_heads && n < sizeof own / sizeof *own; h++)
+                own[n++] = (struct bench_kda_shape){1, n_tok[t], n_head[h], NULL, 0};
+    }
+    brim_error err;
+    int n_wrong = 0;
+    if (bench_kda_cuda(shapes, n, routes, (int)n_repeat, check_heads, &n_wrong, &err) != BRIM_OK)
+        return cli_fail(&err);
+    int code = cli_close_stdout(CLI_OK);
+    return n_wrong ? CLI_FAILED : code;
+}
+
 int cmd_bench_kda(int argc, char **argv)
 {
-    const char *device = "cpu", *tokens = "512,2048", *heads = "1,4";
-    int64_t n_repeat = 5, n_thread = 1, n_tok[MAX_SHAPE], n_head[MAX_SHAPE];
+    const char *device = "cpu", *tokens = "512,2048", *heads = "1,4", *set = NULL, *routes = NULL;
+    int64_t n_repeat = 5, n_thread = 1, check_heads = 0, n_tok[MAX_SHAPE], n_head[MAX_SHAPE];
     size_t n_tokens = 0, n_heads = 0;
     const struct args_option options[] = {
-        {"device", 0, ARGS_CHOICE, &device, "cpu", "where to run (cpu)", 0, 0},
+        {"device", 0, ARGS_CHOICE, &device, "cpu|cuda", "where to run (cpu)", 0, 0},
         {"tokens", 0, ARGS_TEXT, &tokens, "T,..", "tokens of the sequence (512,2048)", 0, 0},
         {"heads", 0, ARGS_TEXT, &heads, "H,..", "heads (1,4)", 0, 0},
         {"threads", 0, ARGS_INT, &n_thread, "N", "threads over the heads (1)", 1, 1024},
         {"repeats", 0, ARGS_INT, &n_repeat, "N", "timed repeats of a shape (5)", 1, MAX_REPEAT},
+        {"set", 0, ARGS_TEXT, &set, "NAME", "cuda: shapes: seed, sweep, packed, softplus, all", 0,
+         0},
+        {"routes", 0, ARGS_TEXT, &routes, "R,..", "cuda: these beside m128 (every one)", 0, 0},
+        {"check-heads", 0, ARGS_INT, &check_heads, "N",
+         "cuda: heads held against fp64 (all up to 2^20 tokens x heads, two beyond)", 0, 4096},
     };
     const struct args_command command = {
         .name = "bench kda",
@@ -175,6 +207,10 @@ int cmd_bench_kda(int argc, char **argv)
     if (!bench_numbers("tokens", tokens, 1, 1 << 20, n_tok, MAX_SHAPE, &n_tokens) ||
         !bench_numbers("heads", heads, 1, 4096, n_head, MAX_SHAPE, &n_heads))
         return CLI_USAGE;
+    if (!strcmp(device, "cuda")) {
+        if (n_repeat > 64) n_repeat = 64;
+        return bench_cuda(set, routes, n_tok, n_tokens, n_head, n_heads, n_repeat, check_heads);
+    }
     for (size_t t = 0; t < n_tokens; t++)
         for (size_t h = 0; h < n_heads; h++) {
             code = bench_shape(n_tok[t], n_head[h], n_thread, n_repeat);

@@ -7,7 +7,12 @@
 
 const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_N] = {
     [BRIM_KDA_ROUTE_M128] = {"m128", 1, 1, 0, 2, 0},
+    [BRIM_KDA_ROUTE_M64] = {"m64", 2, 2, 0, 4, 0},
     [BRIM_KDA_ROUTE_C4_M128] = {"c4-m128", 4, 1, 3, 12, 15},
+    [BRIM_KDA_ROUTE_C4_M64] = {"c4-m64", 4, 2, 2, 8, 10},
+    [BRIM_KDA_ROUTE_C5_M64] = {"c5-m64", 5, 2, 3, 12, 15},
+    [BRIM_KDA_ROUTE_C6_M64] = {"c6-m64", 6, 2, 4, 16, 20},
+    [BRIM_KDA_ROUTE_C8_M128] = {"c8-m128", 8, 1, 7, 28, 35},
 };
 
 /* Mean tokens of a sequence and tasks (sequences times value heads) for which `route` was measured
@@ -19,12 +24,15 @@ struct region {
 };
 
 static const struct region regions[] = {
+    /* H200, bench/results/h200/kda_routes.csv: 2.6 x at 2048 tokens, 3.0 x at 4096; packed, 1.9 to
+     * 2.9 x */
+    {132, 2048, 8, false, BRIM_KDA_ROUTE_C6_M64},
+    {132, 1024, 24, true, BRIM_KDA_ROUTE_C6_M64},
     /* H200, bench/results/h200/kda.csv: 1.6 x at 512 tokens, 2.6 to 3.6 x from 2048 on while the
      * clusters of four (30 at a time) make one wave; 1.1 to 1.6 x in two or three waves */
     {132, 512, 16, false, BRIM_KDA_ROUTE_C4_M128},
     {132, 1024, 32, false, BRIM_KDA_ROUTE_C4_M128},
     {132, 8192, 64, false, BRIM_KDA_ROUTE_C4_M128},
-    {132, 1024, 24, true, BRIM_KDA_ROUTE_C4_M128},
 };
 
 /* The workspace of an owner-helper route: 40 lines of 128 bytes for each of the most tasks, then

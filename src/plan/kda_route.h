@@ -12,7 +12,20 @@
 #include "base/status.h"
 #include "brim/kernels.h"
 
-enum brim_kda_route { BRIM_KDA_ROUTE_M128 = 0, BRIM_KDA_ROUTE_C4_M128 = 1, BRIM_KDA_ROUTE_N = 2 };
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum brim_kda_route {
+    BRIM_KDA_ROUTE_M128 = 0,
+    BRIM_KDA_ROUTE_M64,
+    BRIM_KDA_ROUTE_C4_M128,
+    BRIM_KDA_ROUTE_C4_M64,
+    BRIM_KDA_ROUTE_C5_M64,
+    BRIM_KDA_ROUTE_C6_M64,
+    BRIM_KDA_ROUTE_C8_M128,
+    BRIM_KDA_ROUTE_N
+};
 
 /* Tasks a workspace has control words for; owner-helper routes take no more. */
 enum { BRIM_KDA_MAX_TASK = 256 };
@@ -31,4 +44,7 @@ brim_status brim_kda_route_choose(int64_t n_seq, int64_t n_tok_total, int64_t n_
                                   bool packed, int64_t n_processor, const char *forced,
                                   enum brim_kda_route *route, brim_kda_plan *plan, brim_error *err);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -234,6 +234,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
 #pragma unroll
             for (int r = 0; r < 4; r++)
                 a[k][r] = bf16x2_pack(s[8 * k + 2 * r], s[8 * k + 2 * r + 1]);
+        KDA_HOOK(p, KDA_AT_CHUNK, c);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 8; k++)

@@ -27,22 +27,24 @@ enum {
 };
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 
-BRIM_DEVICE void owner_load(const kda_mailbox &m, int n_chunk, int stage, uint32_t stages,
-                            uint32_t full, uint32_t empty)
+BRIM_DEVICE void owner_load(const kda_params &p, const kda_mailbox &m, int n_chunk, int stage,
+                            uint32_t stages, uint32_t full, uint32_t empty)
 {
     for (int c = stage; c < n_chunk; c += N_STAGE) {
         if (c >= N_STAGE) mbarrier_wait(empty + 8 * stage, (c / N_STAGE - 1) & 1);
-        kda_mailbox_load(m, c % DEPTH, (uint32_t)(c / DEPTH), 0, stages + stage * KDA_PACKET_BYTES,
-                         full + 8 * stage);
+        KDA_HOOK(p, KDA_AT_LOAD, c);
+        kda_mailbox_load<1>(m, c % DEPTH, (uint32_t)(c / DEPTH), 0,
+                            stages + stage * KDA_PACKET_BYTES, full + 8 * stage);
     }
 }
 
-BRIM_DEVICE void owner_ack(const kda_mailbox &m, int n_chunk, int first, uint32_t full,
-                           uint32_t empty)
+BRIM_DEVICE void owner_ack(const kda_params &p, const kda_mailbox &m, int n_chunk, int first,
+                           uint32_t full, uint32_t empty)
 {
     for (int c = first; c < n_chunk; c += N_ACK) {
         int stage = c % N_STAGE;
         mbarrier_wait(full + 8 * stage, (c / N_STAGE) & 1);
+        KDA_HOOK(p, KDA_AT_ACK, c);
         kda_mailbox_ack(m, c % DEPTH, (uint32_t)(c / DEPTH), 0, 1);
         mbarrier_arrive(empty + 8 * stage);
     }
@@ -68,6 +70,7 @@ BRIM_DEVICE void help(const kda_params &p, const kda_task &t, const kda_mailbox 
             if (lead) named_barrier_arrive(9 + instance, 256);
             lead = false;
         });
+        KDA_HOOK(p, KDA_AT_PACKET, c);
         fence_proxy_async_shared(); /* ordinary stores, read by the bulk store */
         named_barrier_sync(s.bar, 128);
         if (s.tid == 0) {
@@ -77,7 +80,10 @@ BRIM_DEVICE void help(const kda_params &p, const kda_task &t, const kda_mailbox 
         named_barrier_sync(s.bar,
                            128); /* the packet has been read: its tiles may be filled again */
         kda_prefetch<layout>(p, t, next, s, 0);
-        if (s.tid == 0) kda_mailbox_publish(m, c % DEPTH, (uint32_t)(c / DEPTH));
+        if (s.tid == 0) {
+            KDA_HOOK(p, KDA_AT_PUBLISH, c);
+            kda_mailbox_publish(m, c % DEPTH, (uint32_t)(c / DEPTH));
+        }
     }
 }
 
@@ -127,9 +133,9 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                                warp - 14, tid & 31);
             } else if ((tid & 31) == 0) {
                 if (warp < 12)
-                    owner_load(m, t.n_chunk, warp - 8, base, full, empty);
+                    owner_load(p, m, t.n_chunk, warp - 8, base, full, empty);
                 else
-                    owner_ack(m, t.n_chunk, warp - 12, full, empty);
+                    owner_ack(p, m, t.n_chunk, warp - 12, full, empty);
             }
             __syncwarp();
         }

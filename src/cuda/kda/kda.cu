@@ -36,6 +36,11 @@ brim_status brim_kda_cuda_supported(const brim_kda_args *args, enum brim_kda_rou
     return BRIM_OK;
 }
 
+static kda_launcher *const launchers[BRIM_KDA_ROUTE_N] = {
+    brim_kda_launch_m128,   brim_kda_launch_m64,    brim_kda_launch_c4_m128, brim_kda_launch_c4_m64,
+    brim_kda_launch_c5_m64, brim_kda_launch_c6_m64, brim_kda_launch_c8_m128,
+};
+
 static kda_params params_of(const brim_kda_args *args)
 {
     kda_params p = {};
@@ -95,10 +100,11 @@ brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route 
         return BRIM_OK;
     }
     kda_params p = params_of(args);
-    if (route == BRIM_KDA_ROUTE_M128) return brim_kda_launch_m128(p, stream, err);
-    p.control = (uint32_t *)args->workspace;
-    p.ring = (char *)args->workspace + (size_t)BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES;
-    return brim_kda_launch_c4_m128(p, stream, err);
+    if (brim_kda_routes[route].depth) {
+        p.control = (uint32_t *)args->workspace;
+        p.ring = (char *)args->workspace + (size_t)BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES;
+    }
+    return launchers[route](p, stream, err);
 }
 
 brim_status brim_kda_cuda_workspace_init(void *workspace, size_t n_bytes, void *stream,

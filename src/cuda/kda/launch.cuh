@@ -6,7 +6,10 @@
 #include "cuda/kda/params.cuh"
 #include "cuda/launch.h"
 
-brim_status brim_kda_launch_m128(const kda_params &p, cudaStream_t stream, brim_error *err);
-brim_status brim_kda_launch_c4_m128(const kda_params &p, cudaStream_t stream, brim_error *err);
+typedef brim_status kda_launcher(const kda_params &p, cudaStream_t stream, brim_error *err);
+
+kda_launcher brim_kda_launch_m128, brim_kda_launch_m64;
+kda_launcher brim_kda_launch_c4_m128, brim_kda_launch_c4_m64, brim_kda_launch_c5_m64,
+    brim_kda_launch_c6_m64, brim_kda_launch_c8_m128;
 
 #endif

@@ -95,6 +95,19 @@ KDA_BOTH uint32_t kda_gamma_at(int pair)
     return (uint32_t)(c * 128 + (((j >> 1) ^ (2 * c)) << 4) + (j & 1) * 8);
 }
 
+/* What a consumer of 64 value rows needs of a packet: bytes [0, end) and [begin, used). */
+typedef struct kda_half {
+    uint32_t end, begin;
+} kda_half;
+
+KDA_BOTH kda_half kda_half_of(int rows)
+{
+    kda_half h;
+    h.end = (uint32_t)(KDA_PACKET_Z + (rows == 0 ? KDA_PANEL : 0));
+    h.begin = h.end + KDA_PANEL;
+    return h;
+}
+
 /* Piece `piece` (0..3) of column `row` of the inverse, in the right half of Mqk's panel; before it
  * is known rows 4 piece .. + 3 of a column of L's diagonal blocks, as floats. */
 KDA_BOTH uint32_t kda_inv_at(int row, int piece)

@@ -54,7 +54,9 @@ BRIM_DEVICE void kda_mailbox_publish(const kda_mailbox &m, int slot, uint32_t us
     st_release_gpu(kda_word(m, slot), brim_mailbox_ready(m.epoch, use));
 }
 
-/* Owner: wait for the packet and start its load into `stage`, which completes on `full`. */
+/* Owner: wait for the packet and start its load into `stage`, which completes on `full`. One of two
+ * owners takes its own half of Z alone. */
+template <int n_owner>
 BRIM_DEVICE void kda_mailbox_load(const kda_mailbox &m, int slot, uint32_t use, int owner,
                                   uint32_t stage, uint32_t full)
 {
@@ -63,8 +65,16 @@ BRIM_DEVICE void kda_mailbox_load(const kda_mailbox &m, int slot, uint32_t use, 
     while ((ld_acquire_gpu(kda_word(m, slot)) & ~other) != ready) {
     }
     fence_proxy_async(); /* the helper's writes precede the async reads that follow */
-    mbarrier_arrive_expect_tx(full, KDA_PACKET_USED);
-    bulk_load(stage, m.packets + (int64_t)slot * KDA_PACKET_USED, KDA_PACKET_USED, full);
+    const char *packet = m.packets + (int64_t)slot * KDA_PACKET_USED;
+    if (n_owner == 1) {
+        mbarrier_arrive_expect_tx(full, KDA_PACKET_USED);
+        bulk_load(stage, packet, KDA_PACKET_USED, full);
+    } else {
+        kda_half half = kda_half_of(owner);
+        mbarrier_arrive_expect_tx(full, KDA_PACKET_USED - KDA_PANEL);
+        bulk_load(stage, packet, half.end, full);
+        bulk_load(stage + half.begin, packet + half.begin, KDA_PACKET_USED - half.begin, full);
+    }
 }
 
 /* Owner: the load of that use is complete. */

@@ -9,6 +9,21 @@
 #include "cuda/kda/layout.h"
 #include "cuda/ptx/sync.cuh"
 
+/* Places where a test program delays or watches a kernel: it defines KDA_HOOK before it includes
+ * the kernel's source. The product has nothing there. */
+enum kda_point {
+    KDA_AT_CHUNK = 0, /* a consumer warp before the products of a chunk */
+    KDA_AT_FIRST,     /* a preparing thread before its first chunk */
+    KDA_AT_PACKET,    /* ... with its part of a packet written */
+    KDA_AT_PUBLISH,   /* the publishing lane, the store under way */
+    KDA_AT_LOAD,      /* a loading lane before it looks for the packet */
+    KDA_AT_ACK,       /* an acknowledging lane, the load complete */
+    KDA_AT_END        /* a consumer warp, final state stored */
+};
+#ifndef KDA_HOOK
+#define KDA_HOOK(p, point, chunk) ((void)(p), (void)(chunk))
+#endif
+
 struct kda_params {
     const __nv_bfloat16 *q, *k, *v;
     const void *g, *beta;
@@ -20,6 +35,7 @@ struct kda_params {
     int offset_bytes; /* 0: fixed batch */
     int gate, g_f32, beta_f32, beta_logit, l2norm;
     float lower_bound, scale;
+    uint32_t zero;       /* 0, which the compiler does not know */
     float inverse_bound; /* 1 / (lower_bound log2 e) */
     int mid;             /* exponent split off the column factors: 58 at a bound of -5 */
     const float *a_log, *dt_bias;
@@ -54,11 +70,26 @@ BRIM_DEVICE int64_t kda_offset(const kda_params &p, int64_t i)
                           : at; /* bad offsets must not read outside the rows */
 }
 
+/* The place'th longest of up to 32 packed sequences (of equal ones the first): their tasks start in
+ * that order, because the last to start ends the launch. Whole warps call it. */
+BRIM_DEVICE int kda_nth_longest(const kda_params &p, int place)
+{
+    int lane = threadIdx.x & 31, n = (int)p.n_seq, length = -1, before = 0;
+    if (!p.offset_bytes || p.n_seq > 32) return place;
+    if (lane < n) length = (int)(kda_offset(p, lane + 1) - kda_offset(p, lane));
+    for (int i = 0; i < n; i++) {
+        int other = __shfl_sync(0xFFFFFFFFu, length, i);
+        before += other > length || (other == length && i < lane);
+    }
+    return __ffs((int)__ballot_sync(0xFFFFFFFFu, lane < n && before == place)) - 1;
+}
+
 BRIM_DEVICE kda_task kda_task_make(const kda_params &p, int task)
 {
     kda_task t;
-    t.seq = task / p.n_value_head;
-    t.head = task - t.seq * p.n_value_head;
+    int place = task / p.n_value_head;
+    t.seq = kda_nth_longest(p, place);
+    t.head = task - place * p.n_value_head;
     int64_t n_tok = p.n_tok, batch = t.seq;
     t.row0 = 0;
     if (p.offset_bytes) {

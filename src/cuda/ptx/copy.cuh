@@ -55,6 +55,15 @@ BRIM_DEVICE void bulk_store(void *dst, uint32_t src, uint32_t n_bytes)
                  : "memory");
 }
 
+/* To the shared memory of another CTA of the cluster, completing on a barrier there. */
+BRIM_DEVICE void bulk_push(uint32_t remote_dst, uint32_t src, uint32_t n_bytes, uint32_t remote_bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(remote_dst),
+                 "r"(src), "r"(n_bytes), "r"(remote_bar)
+                 : "memory");
+}
+
 BRIM_DEVICE void bulk_commit(void)
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");

@@ -46,11 +46,33 @@ BRIM_DEVICE void mbarrier_arrive_cluster(uint32_t remote_bar)
                  : "memory");
 }
 
+/* The same at a barrier of another CTA of the cluster, where copies of this one will complete. */
+BRIM_DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t remote_bar, uint32_t n_bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
+                     remote_bar),
+                 "r"(n_bytes)
+                 : "memory");
+}
+
 BRIM_DEVICE bool mbarrier_try_wait(uint32_t bar, uint32_t parity)
 {
     uint32_t done;
     asm volatile("{\n\t.reg .pred p;\n\t"
                  "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                 "selp.u32 %0, 1, 0, p;\n\t}"
+                 : "=r"(done)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
+/* The same without ever suspending the thread. */
+BRIM_DEVICE bool mbarrier_test(uint32_t bar, uint32_t parity)
+{
+    uint32_t done;
+    asm volatile("{\n\t.reg .pred p;\n\t"
+                 "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
                  "selp.u32 %0, 1, 0, p;\n\t}"
                  : "=r"(done)
                  : "r"(bar), "r"(parity)
@@ -74,6 +96,12 @@ BRIM_DEVICE bool mbarrier_try_wait_cluster(uint32_t bar, uint32_t parity)
                  : "r"(bar), "r"(parity)
                  : "memory");
     return done != 0;
+}
+
+BRIM_DEVICE void mbarrier_wait_cluster(uint32_t bar, uint32_t parity)
+{
+    while (!mbarrier_try_wait_cluster(bar, parity)) {
+    }
 }
 
 /* ---- fences between the generic and the async proxy ------------------------------------------ */
@@ -131,6 +159,12 @@ BRIM_DEVICE uint32_t cluster_ctarank(void)
     uint32_t rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
+}
+
+/* The first half of cluster_sync, ended by cluster_wait: what precedes it is seen there. */
+BRIM_DEVICE void cluster_arrive(void)
+{
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
 
 BRIM_DEVICE void cluster_sync(void)
@@ -193,6 +227,13 @@ BRIM_DEVICE void st_async_v4(uint32_t addr, float4 v, uint32_t bar)
                  "[%0], {%1, %2, %3, %4}, [%5];" ::"r"(addr),
                  "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(bar)
                  : "memory");
+}
+
+BRIM_DEVICE uint32_t ld_shared_cluster(uint32_t addr)
+{
+    uint32_t value;
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(addr) : "memory");
+    return value;
 }
 
 /* ---- programmatic dependent launch ----------------------------------------------------------- */

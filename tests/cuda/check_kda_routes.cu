@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Every KDA route against m128, bit for bit, on inputs made on the GPU: lengths, ring edges, delays
+ * injected into helpers and owners, workspaces left by other routes and shapes, two streams,
+ * offsets beyond 2^31 elements. (m128 itself is held against fp64 by check_kda.)
+ *     check_kda_routes [equal] [delay] [streams] [big] [tiny] [short]
+ * Without a part: the first three; tiny is two lengths, for the sanitizers. The delayed kernels are
+ * the product's sources compiled here once more with KDA_HOOK defined. Exit status 1 on any
+ * difference. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/ptx/sync.cuh"
+
+/* Who is delayed, and the seed; a fourth of the visits, up to 4 us each. */
+enum { DELAY_HELPER = 1, DELAY_OWNER_0 = 2, DELAY_OWNER_1 = 4 };
+__device__ unsigned delay_who, delay_seed;
+
+static __device__ __forceinline__ void delay_here(int point, int chunk, bool helper)
+{
+    unsigned rank = cluster_ctarank();
+    unsigned who = helper ? DELAY_HELPER : rank == 0 ? DELAY_OWNER_0 : DELAY_OWNER_1;
+    if (!(delay_who & who)) return;
+    unsigned party = threadIdx.x >> (point == 0 ? 7 : 5); /* a warpgroup; a warp */
+    unsigned h = delay_seed + point * 977u + chunk * 131071u + rank * 65599u + blockIdx.x * 31u +
+                 party * 8191u;
+    h = (h ^ h >> 15) * 2246822519u;
+    h = (h ^ h >> 13) * 3266489917u;
+    h ^= h >> 16;
+    if ((h & 3) == 0) __nanosleep(h >> 20);
+}
+#define KDA_HOOK(p, point, chunk) \
+    delay_here(point, chunk,      \
+               point == KDA_AT_FIRST || point == KDA_AT_PACKET || point == KDA_AT_PUBLISH)
+#define brim_kda_launch_m64 delayed_launch_m64
+#define brim_kda_launch_c4_m128 delayed_launch_c4_m128
+#define brim_kda_launch_c4_m64 delayed_launch_c4_m64
+#define brim_kda_launch_c5_m64 delayed_launch_c5_m64
+#define brim_kda_launch_c6_m64 delayed_launch_c6_m64
+#define brim_kda_launch_c8_m128 delayed_launch_c8_m128
+#define brim_kda_cuda_processors delayed_processors
+#define brim_kda_cuda_supported delayed_supported
+#define brim_kda_cuda_launch delayed_launch
+#define brim_kda_cuda_workspace_init delayed_workspace_init
+#include "cuda/kda/c4_m128.cu"
+#include "cuda/kda/c4_m64.cu"
+#include "cuda/kda/c5_m64.cu"
+#include "cuda/kda/c6_m64.cu"
+#include "cuda/kda/c8_m128.cu"
+#include "cuda/kda/kda.cu"
+#include "cuda/kda/m64.cu"
+#undef brim_kda_cuda_launch
+
+#define CUDA_OK(call)                                                                        \
+    do {                                                                                     \
+        cudaError_t code_ = (call);                                                          \
+        if (code_ != cudaSuccess) {                                                          \
+            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(code_)); \
+            exit(2);                                                                         \
+        }                                                                                    \
+    } while (0)
+
+static int n_check, n_fail;
+
+struct noise {
+    uint16_t *to;
+    size_t n;
+    unsigned seed;
+    float scale;
+};
+
+/* Four uniform numbers make one that is nearly normal; element i depends on i and the seed alone.
+ */
+static __global__ void brim_test_fill(noise f)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < f.n;
+         i += (size_t)gridDim.x * blockDim.x) {
+        unsigned h = (unsigned)(i ^ i >> 32) * 2654435761u + f.seed;
+        h = (h ^ h >> 15) * 2246822519u;
+        h ^= h >> 13;
+        float sum = (float)(h & 255) + (float)(h >> 8 & 255) + (float)(h >> 16 & 255) +
+                    (float)(h >> 24) - 510;
+        f.to[i] = __bfloat16_as_ushort(__float2bfloat16_rn(sum * (f.scale / 147.8f)));
+    }
+}
+
+struct compare {
+    const uint32_t *a, *b;
+    size_t n;
+    unsigned long long *n_different;
+};
+
+static __global__ void brim_test_compare(compare c)
+{
+    unsigned long long n = 0;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < c.n;
+         i += (size_t)gridDim.x * blockDim.x)
+        n += c.a[i] != c.b[i];
+    if (n) atomicAdd(c.n_different, n);
+}
+
+static void fill(void *to, size_t n, unsigned seed, float scale)
+{
+    brim_test_fill<<<528, 256>>>(noise{(uint16_t *)to, n, seed, scale});
+    CUDA_OK(cudaGetLastError());
+}
+
+static void *device_alloc(size_t n_bytes)
+{
+    void *block;
+    CUDA_OK(cudaMalloc(&block, n_bytes));
+    return block;
+}
+
+/* Inputs of up to n_tok rows and n_head heads, two sets of outputs: m128's and the route's. */
+struct problem {
+    int64_t n_tok, n_head, n_seq;
+    void *q, *k, *v, *g, *beta, *state, *a_log, *bias;
+    char *out[2], *final[2], *check[2];
+    void *workspace;
+    size_t workspace_bytes;
+    unsigned long long *n_different;
+};
+
+static void problem_make(problem *x, int64_t n_tok, int64_t n_head, int64_t n_seq)
+{
+    size_t n = (size_t)(n_tok * n_head * 128), n_state = (size_t)(n_seq * n_head) * 16384;
+    memset(x, 0, sizeof *x);
+    x->n_tok = n_tok, x->n_head = n_head, x->n_seq = n_seq;
+    void **rows[] = {&x->q, &x->k, &x->v, &x->g};
+    for (int i = 0; i < 4; i++) {
+        *rows[i] = device_alloc(n * 2);
+        fill(*rows[i], n, 11u + (unsigned)i, 1);
+    }
+    x->beta = device_alloc((size_t)(n_tok * n_head) * 2);
+    fill(x->beta, (size_t)(n_tok * n_head), 21, 1);
+    x->state = device_alloc(n_state * 2); /* bf16 */
+    fill(x->state, n_state, 22, 0.3f);
+    x->a_log = device_alloc((size_t)n_head * 4);
+    x->bias = device_alloc((size_t)n_head * 512);
+    CUDA_OK(cudaMemset(x->a_log, 0, (size_t)n_head * 4));
+    CUDA_OK(cudaMemset(x->bias, 0, (size_t)n_head * 512));
+    for (int i = 0; i < 2; i++) {
+        x->out[i] = (char *)device_alloc(n * 2);
+        x->final[i] = (char *)device_alloc(n_state * 2);
+        x->check[i] = (char *)device_alloc((size_t)(n_tok / 64 + 1) * (size_t)n_head * 32768);
+    }
+    x->workspace_bytes = brim_kda_route_workspace(
+        BRIM_KDA_ROUTE_C8_M128, n_seq * n_head <= BRIM_KDA_MAX_TASK ? n_seq * n_head : 0);
+    x->workspace_bytes += 1 << 16;
+    x->workspace = device_alloc(x->workspace_bytes);
+    CUDA_OK(cudaMemset(x->workspace, 0xFF, x->workspace_bytes)); /* packets are NaN */
+    brim_error err;
+    if (brim_kda_workspace_init(BRIM_KERNEL_CUDA, x->workspace, x->workspace_bytes, NULL, &err))
+        printf("%s\n", err.text);
+    x->n_different = (unsigned long long *)device_alloc(8);
+}
+
+static void problem_free(problem *x)
+{
+    void *blocks[] = {x->q,        x->k,        x->v,         x->g,
+                      x->beta,     x->state,    x->a_log,     x->bias,
+                      x->out[0],   x->out[1],   x->final[0],  x->final[1],
+                      x->check[0], x->check[1], x->workspace, x->n_different};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) CUDA_OK(cudaFree(blocks[i]));
+}
+
+/* A batch of n_seq sequences of n_tok tokens each, on output set `which`. */
+static brim_kda_args problem_args(const problem *x, int64_t n_tok, int which)
+{
+    brim_kda_args a;
+    brim_kda_args_init(&a);
+    a.device = BRIM_KERNEL_CUDA;
+    a.n_seq = x->n_seq, a.n_tok = n_tok;
+    a.n_head = a.n_value_head = x->n_head;
+    a.q = x->q, a.k = x->k, a.v = x->v, a.g = x->g, a.beta = x->beta;
+    brim_kda_stride stride = {n_tok * x->n_head * 128, x->n_head * 128, 128};
+    a.q_stride = a.k_stride = a.v_stride = a.g_stride = a.out_stride = stride;
+    a.beta_stride = {n_tok * x->n_head, x->n_head, 1};
+    a.g_dtype = a.beta_dtype = BRIM_KERNEL_BF16;
+    a.gate = BRIM_KDA_GATE_LOWER_BOUND;
+    a.lower_bound = -5;
+    a.a_log = (const float *)x->a_log, a.dt_bias = (const float *)x->bias;
+    a.flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT;
+    a.state_dtype = BRIM_KERNEL_BF16;
+    a.state_stride = x->n_head * 16384;
+    a.initial_state = x->state;
+    a.out = x->out[which], a.final_state = x->final[which], a.checkpoints = x->check[which];
+    a.workspace = x->workspace, a.workspace_bytes = x->workspace_bytes;
+    return a;
+}
+
+static void poison(const brim_kda_args *a)
+{
+    size_t n = (size_t)(a->n_seq * a->n_tok * a->n_head) * 256;
+    cudaStream_t stream = (cudaStream_t)a->stream;
+    CUDA_OK(cudaMemsetAsync(a->out, 0xFF, n, stream));
+    CUDA_OK(cudaMemsetAsync(a->final_state, 0xFF, (size_t)(a->n_seq * a->n_head) * 32768, stream));
+    if (a->checkpoints)
+        CUDA_OK(cudaMemsetAsync(a->checkpoints, 0xFF,
+                                (size_t)(a->n_seq * (a->n_tok / 64) * a->n_head) * 32768, stream));
+}
+
+/* Run a route into set 1; delayed: its kernel with delays. */
+static bool launch(brim_kda_args a, enum brim_kda_route route, bool delayed, const char *what)
+{
+    brim_error err;
+    a.route = brim_kda_routes[route].name;
+    poison(&a);
+    brim_status status = delayed ? delayed_launch(&a, route, &err) : brim_kda_prefill(&a, &err);
+    if (status == BRIM_OK) return true;
+    n_check++, n_fail++;
+    printf("FAIL %s %s: %s\n", what, a.route, err.text);
+    return false;
+}
+
+static void same(const problem *x, const brim_kda_args *a, const char *what, const char *route)
+{
+    size_t n_out = (size_t)(a->n_seq * a->n_tok * a->n_head) * 64,
+           n_state = (size_t)(a->n_seq * a->n_head) * 8192,
+           n_check_point = (size_t)(a->n_seq * (a->n_tok / 64) * a->n_head) * 8192;
+    unsigned long long n = 0;
+    CUDA_OK(cudaMemset(x->n_different, 0, 8));
+    const char *const *sets[] = {x->out, x->final, x->check};
+    size_t counts[] = {n_out, n_state, a->checkpoints ? n_check_point : 0};
+    for (int i = 0; i < 3; i++)
+        if (counts[i])
+            brim_test_compare<<<528, 256>>>(compare{(const uint32_t *)sets[i][0],
+                                                    (const uint32_t *)sets[i][1], counts[i],
+                                                    x->n_different});
+    CUDA_OK(cudaMemcpy(&n, x->n_different, 8, cudaMemcpyDeviceToHost));
+    n_check++;
+    if (n == 0) return;
+    n_fail++;
+    printf("FAIL %s, %lld x %lld tokens x %lld heads, %s: %llu words differ\n", what,
+           (long long)a->n_seq, (long long)a->n_tok, (long long)a->n_head, route, n);
+}
+
+static void yardstick(const problem *x, int64_t n_tok)
+{
+    brim_kda_args a = problem_args(x, n_tok, 0);
+    if (!launch(a, BRIM_KDA_ROUTE_M128, false, "yardstick")) exit(2);
+}
+
+static void all_routes(const problem *x, int64_t n_tok, const char *what)
+{
+    yardstick(x, n_tok);
+    for (int r = BRIM_KDA_ROUTE_M64; r < BRIM_KDA_ROUTE_N; r++) {
+        brim_kda_args a = problem_args(x, n_tok, 1);
+        if (launch(a, (enum brim_kda_route)r, false, what))
+            same(x, &a, what, brim_kda_routes[r].name);
+    }
+}
+
+/* Chunks at the edges of every ring, the last one cut. */
+static const int depths[] = {10, 15, 20, 35};
+
+static void check_equal(bool brief)
+{
+    problem x;
+    problem_make(&x, 353 * 32, 2, 1);
+    for (int t = 1; t <= 129; t += brief ? 31 : 1) all_routes(&x, t, "length");
+    for (size_t i = 0; i < (brief ? 1 : 4); i++) {
+        int d = depths[i], chunks[] = {d - 1, d, d + 1, brief ? 2 * d + 3 : 10 * d + 3};
+        for (int j = 0; j < 4; j++) all_routes(&x, chunks[j] * 32 - (j & 1 ? 0 : 7), "ring edge");
+    }
+    problem_free(&x);
+}
+
+static void check_tiny(void)
+{
+    problem x;
+    problem_make(&x, 100, 1, 1);
+    all_routes(&x, 40, "tiny");
+    all_routes(&x, 100, "tiny");
+    problem_free(&x);
+}
+
+/* Every route with every party late, at random; one workspace, never prepared again, goes from
+ * route to route and shape to shape. 200 repeats a route. */
+static void check_delay(bool brief)
+{
+    static const unsigned who[] = {DELAY_HELPER, DELAY_OWNER_0, DELAY_OWNER_1,
+                                   DELAY_OWNER_0 | DELAY_OWNER_1, 7};
+    problem x;
+    problem_make(&x, 2600, 2, 1);
+    unsigned n_round = brief ? 2 : 40;
+    for (unsigned round = 0; round < n_round; round++) {
+        int64_t n_tok = 200 + (int64_t)(round * 677 % 2400);
+        yardstick(&x, n_tok);
+        for (int mode = 0; mode < 5; mode++) {
+            unsigned seed = round * 5 + (unsigned)mode;
+            CUDA_OK(cudaMemcpyToSymbol(delay_who, &who[mode], sizeof(unsigned)));
+            CUDA_OK(cudaMemcpyToSymbol(delay_seed, &seed, sizeof seed));
+            for (int i = 0; i < BRIM_KDA_ROUTE_N - 1; i++) {
+                int r = 1 + (i * 5 + (int)seed) % (BRIM_KDA_ROUTE_N - 1);
+                brim_kda_args a = problem_args(&x, n_tok, 1);
+                if (round % 8 == 0)
+                    fprintf(stderr, "delay: round %u, who %u, %s\n", round, who[mode],
+                            brim_kda_routes[r].name);
+                if (launch(a, (enum brim_kda_route)r, true, "delay"))
+                    same(&x, &a, "delay", brim_kda_routes[r].name);
+            }
+        }
+    }
+    problem_free(&x);
+}
+
+/* Two streams with a workspace each, different routes at once. */
+static void check_streams(void)
+{
+    problem x, y;
+    cudaStream_t stream[2];
+    problem_make(&x, 1500, 4, 1);
+    problem_make(&y, 1500, 4, 1);
+    for (int i = 0; i < 2; i++)
+        CUDA_OK(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking));
+    yardstick(&x, 1500);
+    yardstick(&y, 1211);
+    CUDA_OK(cudaDeviceSynchronize());
+    for (int round = 0; round < 2 * (BRIM_KDA_ROUTE_N - 2); round++) {
+        int r = BRIM_KDA_ROUTE_C4_M128 + round % (BRIM_KDA_ROUTE_N - 2),
+            s = BRIM_KDA_ROUTE_C4_M128 + round / 2 % (BRIM_KDA_ROUTE_N - 2);
+        brim_kda_args a = problem_args(&x, 1500, 1), b = problem_args(&y, 1211, 1);
+        a.stream = stream[0], b.stream = stream[1];
+        for (int i = 0; i < 4; i++)
+            if (!launch(a, (enum brim_kda_route)r, false, "streams") ||
+                !launch(b, (enum brim_kda_route)s, false, "streams"))
+                return;
+        CUDA_OK(cudaDeviceSynchronize());
+        same(&x, &a, "streams", brim_kda_routes[r].name);
+        same(&y, &b, "streams", brim_kda_routes[s].name);
+    }
+    for (int i = 0; i < 2; i++) CUDA_OK(cudaStreamDestroy(stream[i]));
+    problem_free(&x);
+    problem_free(&y);
+}
+
+/* More than 2^31 elements: rows of one long sequence, then strides that leave 2^31 elements between
+ * the sequences and between the states of 3, against the same rows packed densely. */
+static void check_big(void)
+{
+    enum { HEADS = 96, LONG = 178000 }; /* 2.19e9 elements a tensor, 4.4 GB */
+    problem x;
+    problem_make(&x, LONG, HEADS, 1);
+    brim_kda_args a = problem_args(&x, LONG, 0);
+    a.checkpoints = NULL;
+    launch(a, BRIM_KDA_ROUTE_M128, false, "big");
+    static const enum brim_kda_route routes[] = {BRIM_KDA_ROUTE_M64, BRIM_KDA_ROUTE_C4_M128,
+                                                 BRIM_KDA_ROUTE_C6_M64};
+    for (int i = 0; i < 3; i++) {
+        a = problem_args(&x, LONG, 1);
+        a.checkpoints = NULL;
+        if (launch(a, routes[i], false, "big"))
+            same(&x, &a, "big", brim_kda_routes[routes[i]].name);
+    }
+    /* The last 96 rows again, as a sequence of their own with the same initial state, once where
+     * they lie and once copied to the front of other buffers. */
+    problem y;
+    problem_make(&y, 96, HEADS, 1);
+    size_t row = (size_t)HEADS * 256, at = (size_t)(LONG - 96) * row;
+    void *from[] = {x.q, x.k, x.v, x.g}, *to[] = {y.q, y.k, y.v, y.g};
+    for (int i = 0; i < 4; i++)
+        CUDA_OK(cudaMemcpy(to[i], (char *)from[i] + at, 96 * row, cudaMemcpyDeviceToDevice));
+    CUDA_OK(
+        cudaMemcpy(y.beta, (char *)x.beta + at / 128, 96 * row / 128, cudaMemcpyDeviceToDevice));
+    CUDA_OK(cudaMemcpy(y.state, x.state, (size_t)HEADS * 32768, cudaMemcpyDeviceToDevice));
+    yardstick(&y, 96);
+    /* a batch of two whose second sequence is those rows: 2^31 elements and more apart */
+    int64_t apart = (int64_t)(LONG - 96) * HEADS * 128;
+    for (int r = 0; r < BRIM_KDA_ROUTE_N; r++) {
+        a = problem_args(&x, 96, 1);
+        a.n_seq = 2, a.checkpoints = NULL;
+        a.q_stride.batch = a.k_stride.batch = a.v_stride.batch = a.g_stride.batch =
+            a.out_stride.batch = apart;
+        a.beta_stride.batch = apart / 128;
+        a.initial_state = x.state;
+        a.state_stride = HEADS * 16384;
+        int32_t slots[2] = {0, 0};
+        int32_t *index = (int32_t *)device_alloc(8);
+        CUDA_OK(cudaMemcpy(index, slots, 8, cudaMemcpyHostToDevice));
+        a.state_index = index, a.n_slot = 1, a.final_state = NULL;
+        brim_error err;
+        a.route = brim_kda_routes[r].name;
+        CUDA_OK(cudaMemset(y.out[1], 0xFF, 96 * row));
+        CUDA_OK(cudaMemset((char *)a.out + at, 0xFF, 96 * row));
+        if (brim_kda_prefill(&a, &err) != BRIM_OK) {
+            /* 192 tasks fit every route's limit */
+            n_check++, n_fail++;
+            printf("FAIL big %s: %s\n", a.route, err.text);
+            continue;
+        }
+        CUDA_OK(cudaMemcpy(y.out[1], (char *)a.out + at, 96 * row, cudaMemcpyDeviceToDevice));
+        CUDA_OK(cudaMemset(y.n_different, 0, 8));
+        brim_test_compare<<<528, 256>>>(compare{
+            (const uint32_t *)y.out[0], (const uint32_t *)y.out[1], 96 * row / 4, y.n_different});
+        unsigned long long n;
+        CUDA_OK(cudaMemcpy(&n, y.n_different, 8, cudaMemcpyDeviceToHost));
+        n_check++;
+        if (n) n_fail++, printf("FAIL big, apart, %s: %llu words differ\n", a.route, n);
+        CUDA_OK(cudaFree(index));
+    }
+    problem_free(&x);
+    problem_free(&y);
+}
+
+int main(int argc, char **argv)
+{
+    bool brief = false, some = false;
+    unsigned parts = 0;
+    static const char *const names[] = {"equal", "delay", "streams", "big", "tiny"};
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "short")) brief = true;
+        for (int k = 0; k < 5; k++)
+            if (!strcmp(argv[i], names[k])) parts |= 1u << k, some = true;
+    }
+    if (!some) parts = 7;
+    int n_device;
+    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
+        printf("SKIP: no CUDA device\n");
+        return 77;
+    }
+    if (parts & 1) check_equal(brief);
+    if (parts & 2) check_delay(brief);
+    if (parts & 4) check_streams();
+    if (parts & 8) check_big();
+    if (parts & 16) check_tiny();
+    printf("routes: %d checks, %d failed\n", n_check, n_fail);
+    return n_fail != 0;
+}
