@@ -12,6 +12,7 @@
 #   sanitize-kda        all four of its tools over every KDA route
 #   bench-model         rates of a synthetic Qwen3-4B at every level, and where a step's time goes; the command
 #                       brim and libbrim.so lie in DIR or above it
+#   sweep-w4            every row count from 1 to 256, each projection, through the operator's choice of kernel
 #   bench-w4 bench-w4-op bench-model-kernels bench-kda  times, as CSV; nothing is timed that failed its check
 # The programs (default build/release/tests) need the driver alone, so DIR may be a copy from a machine
 # without a GPU. Files go to $OUT (default out/), named by part; each names driver, date and clocks.
@@ -108,6 +109,7 @@ for part in "$@"; do
                 "$programs/gpu_check_kda_routes" tiny
         done
         ;;
+    sweep-w4) bench w4_sweep.csv "$programs/gpu_check_w4" sweep ;;
     bench-w4)
         bench w4.csv "$programs/gpu_check_w4" bench
         bench w4_stream.csv "$programs/gpu_check_stream" bench
