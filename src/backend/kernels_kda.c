@@ -42,7 +42,8 @@ static brim_status plan_any(const brim_kda_args *args, enum brim_kda_route *rout
     BRIM_TRY(brim_kda_cuda_processors(&n_processor, err));
     int64_t total = args->cu_seqlens ? args->n_tok : args->n_seq * args->n_tok;
     BRIM_TRY(brim_kda_route_choose(args->n_seq, total, args->n_value_head, args->cu_seqlens != NULL,
-                                   n_processor, args->route, route, plan, err));
+                                   args->lower_bound < 0, n_processor, args->route, route, plan,
+                                   err));
     return brim_kda_cuda_supported(args, *route, err);
 }
 

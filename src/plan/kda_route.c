@@ -19,20 +19,21 @@ const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_N] = {
  * to be faster than m128 on a GPU of n_processor SMs. No row applies to other GPUs. */
 struct region {
     int64_t n_processor, min_mean_tok, max_task;
-    bool packed;
+    bool packed, bounded_only;
     enum brim_kda_route route;
 };
 
 static const struct region regions[] = {
     /* H200, bench/results/h200/kda_routes.csv: 2.6 x at 2048 tokens, 3.0 x at 4096; packed, 1.9 to
      * 2.9 x */
-    {132, 2048, 8, false, BRIM_KDA_ROUTE_C6_M64},
-    {132, 1024, 24, true, BRIM_KDA_ROUTE_C6_M64},
+    {132, 2048, 8, false, true, BRIM_KDA_ROUTE_C6_M64},
+    {132, 1024, 24, true, true, BRIM_KDA_ROUTE_C6_M64},
     /* H200, bench/results/h200/kda.csv: 1.6 x at 512 tokens, 2.6 to 3.6 x from 2048 on while the
      * clusters of four (30 at a time) make one wave; 1.1 to 1.6 x in two or three waves */
-    {132, 512, 16, false, BRIM_KDA_ROUTE_C4_M128},
-    {132, 1024, 32, false, BRIM_KDA_ROUTE_C4_M128},
-    {132, 8192, 64, false, BRIM_KDA_ROUTE_C4_M128},
+    {132, 512, 16, false, false, BRIM_KDA_ROUTE_C4_M128},
+    {132, 1024, 32, false, false, BRIM_KDA_ROUTE_C4_M128},
+    {132, 8192, 64, false, false, BRIM_KDA_ROUTE_C4_M128},
+    {132, 1024, 24, true, false, BRIM_KDA_ROUTE_C4_M128},
 };
 
 /* The workspace of an owner-helper route: 40 lines of 128 bytes for each of the most tasks, then
@@ -57,8 +58,9 @@ static bool find_route(const char *name, enum brim_kda_route *route)
 }
 
 brim_status brim_kda_route_choose(int64_t n_seq, int64_t n_tok_total, int64_t n_value_head,
-                                  bool packed, int64_t n_processor, const char *forced,
-                                  enum brim_kda_route *route, brim_kda_plan *plan, brim_error *err)
+                                  bool packed, bool bounded, int64_t n_processor,
+                                  const char *forced, enum brim_kda_route *route,
+                                  brim_kda_plan *plan, brim_error *err)
 {
     BRIM_REQUIRE(err, n_seq >= 0 && n_tok_total >= 0 && n_value_head >= 1, BRIM_E_SHAPE,
                  "kda: a plan needs n_seq and tokens of at least 0 and heads of at least 1");
@@ -75,7 +77,8 @@ brim_status brim_kda_route_choose(int64_t n_seq, int64_t n_tok_total, int64_t n_
         for (size_t i = 0; i < sizeof regions / sizeof *regions; i++) {
             const struct region *region = &regions[i];
             if (region->n_processor == n_processor && n_task <= region->max_task &&
-                mean >= region->min_mean_tok && region->packed == packed) {
+                mean >= region->min_mean_tok && region->packed == packed &&
+                (bounded || !region->bounded_only)) {
                 *route = region->route;
                 reason = "measured faster than m128 for so few tasks";
                 break;
@@ -104,8 +107,8 @@ brim_status brim_kda_plan_shape(int64_t n_seq, int64_t n_tok_total, int64_t n_va
                                 brim_kda_plan *plan, brim_error *err)
 {
     enum brim_kda_route chosen;
-    return brim_kda_route_choose(n_seq, n_tok_total, n_value_head, packed != 0, n_processor, route,
-                                 &chosen, plan, err);
+    return brim_kda_route_choose(n_seq, n_tok_total, n_value_head, packed != 0, true, n_processor,
+                                 route, &chosen, plan, err);
 }
 
 size_t brim_kda_plan_print(const brim_kda_plan *plan, char *text, size_t capacity)

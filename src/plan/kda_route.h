@@ -39,10 +39,12 @@ extern const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_N];
 
 /* Bytes of workspace of a route for so many tasks; 0 where nothing is needed. */
 size_t brim_kda_route_workspace(enum brim_kda_route route, int64_t n_task);
-/* `forced` is a route's name or NULL. n_tok_total counts the rows of all sequences. */
+/* `forced` is a route's name or NULL. n_tok_total counts the rows of all sequences. bounded: the
+ * gate has a lower bound; not every region was measured without one. */
 brim_status brim_kda_route_choose(int64_t n_seq, int64_t n_tok_total, int64_t n_value_head,
-                                  bool packed, int64_t n_processor, const char *forced,
-                                  enum brim_kda_route *route, brim_kda_plan *plan, brim_error *err);
+                                  bool packed, bool bounded, int64_t n_processor,
+                                  const char *forced, enum brim_kda_route *route,
+                                  brim_kda_plan *plan, brim_error *err);
 
 #ifdef __cplusplus
 }

@@ -342,7 +342,13 @@ static void check_big(void)
 {
     enum { HEADS = 96, LONG = 178000 }; /* 2.19e9 elements a tensor, 4.4 GB */
     problem x;
+    brim_error err;
     problem_make(&x, LONG, HEADS, 1);
+    CUDA_OK(cudaFree(x.workspace)); /* two sequences' tasks come below */
+    x.workspace_bytes = brim_kda_route_workspace(BRIM_KDA_ROUTE_C8_M128, 2 * HEADS);
+    x.workspace = device_alloc(x.workspace_bytes);
+    if (brim_kda_workspace_init(BRIM_KERNEL_CUDA, x.workspace, x.workspace_bytes, NULL, &err))
+        printf("%s\n", err.text);
     brim_kda_args a = problem_args(&x, LONG, 0);
     a.checkpoints = NULL;
     launch(a, BRIM_KDA_ROUTE_M128, false, "big");
@@ -380,12 +386,10 @@ static void check_big(void)
         int32_t *index = (int32_t *)device_alloc(8);
         CUDA_OK(cudaMemcpy(index, slots, 8, cudaMemcpyHostToDevice));
         a.state_index = index, a.n_slot = 1, a.final_state = NULL;
-        brim_error err;
         a.route = brim_kda_routes[r].name;
         CUDA_OK(cudaMemset(y.out[1], 0xFF, 96 * row));
         CUDA_OK(cudaMemset((char *)a.out + at, 0xFF, 96 * row));
         if (brim_kda_prefill(&a, &err) != BRIM_OK) {
-            /* 192 tasks fit every route's limit */
             n_check++, n_fail++;
             printf("FAIL big %s: %s\n", a.route, err.text);
             continue;
