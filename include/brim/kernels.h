@@ -71,6 +71,11 @@ typedef struct brim_kda_args {
     void *workspace;
     size_t workspace_bytes;
     const char *route; /* NULL: chosen from the shape; else a route's name, refused if impossible */
+    /* Nonzero admits route "split" (CUDA): segments of a sequence run at once where the gates are
+     * proved to have forgotten what lies before (docs/kernels/kda_split.md). Its bits differ from
+     * the other routes', which agree among themselves, and depend on the plan: pin it by the
+     * chunks (of 32 tokens) of a segment and of its window; 0: chosen from the shape. */
+    int allow_split, split_length, split_window;
 
     /* Fixed batch: n_seq sequences of n_tok tokens each, cu_seqlens NULL.
      * Packed: cu_seqlens[n_seq + 1] non-decreasing offsets from 0 into n_tok rows, in memory of the
@@ -123,12 +128,14 @@ typedef struct brim_kda_args {
 
 /* How a call would run. */
 typedef struct brim_kda_plan {
-    char route[16];               /* "m128", "c4-m128", ..., "cpu-chunk" */
-    char reason[112];             /* why this one */
-    int64_t grid;                 /* thread groups (CUDA) or tasks (CPU) */
-    int cluster, owners, helpers; /* CTAs that work on one task: all, with state, preparing */
-    int instances;                /* preparation groups a task has */
-    int depth;                    /* packets of the ring; 0: packets stay in shared memory */
+    char route[16];                 /* "m128", "c4-m128", ..., "cpu-chunk" */
+    char reason[112];               /* why this one */
+    int64_t grid;                   /* thread groups (CUDA) or tasks (CPU) */
+    int cluster, owners, helpers;   /* CTAs that work on one task: all, with state, preparing */
+    int instances;                  /* preparation groups a task has */
+    int depth;                      /* packets of the ring; 0: packets stay in shared memory */
+    int split_length, split_window; /* "split": chunks of a segment and of its window; else 0 */
+    char serial[16]; /* "split": the route that computes what must not be cut; else empty */
     size_t workspace_bytes;
 } brim_kda_plan;
 

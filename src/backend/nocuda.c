@@ -32,8 +32,9 @@ brim_status brim_kda_cuda_supported(const brim_kda_args *args, enum brim_kda_rou
 }
 
 brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route route,
-                                 brim_error *err)
+                                 const struct brim_kda_split_plan *split, brim_error *err)
 {
+    (void)split;
     (void)args;
     (void)route;
     return no_kda(err);

@@ -84,20 +84,20 @@ void brim_kda_chunk_range(const brim_kda_args *args, const struct brim_kda_task 
 
 /* ---- splitting a sequence (docs/kernels/kda_split.md) ---- */
 
-enum { BRIM_KDA_WINDOW_MAX = 16 };
+enum { BRIM_KDA_WINDOW_MAX = 8 };
 
+/* A plan: segments of `length` chunks, the last one shorter; each but the first is preceded by a
+ * window of `window` chunks (1 .. BRIM_KDA_WINDOW_MAX), or of what there is. */
 struct brim_kda_split {
-    int64_t n_segment; /* 1 .. chunks; segment s starts at chunk s * n_chunk / n_segment */
-    int window_max;    /* chunks a window may have, at most BRIM_KDA_WINDOW_MAX; 0: none, so
-                          everything is serial (exact) */
+    int64_t length;
+    int window;
 };
-/* What became of the n_segment - 1 cuts. */
+/* What became of the cuts. */
 struct brim_kda_split_report {
     int64_t n_skipped; /* started from a window's state: what the window forgets is below 2^-24,
                           or the window begins where the sequence does */
-    int64_t n_far;     /* no window was long enough */
-    int64_t n_small;   /* one was, but wrote too little beside the state before it */
-    int64_t n_window_chunk; /* chunks run twice */
+    int64_t n_far;     /* the window's map was not small enough */
+    int64_t n_small;   /* it was, but the window wrote too little beside the state before it */
 };
 /* As brim_kda_chunk_task, segment by segment. A cut that is not skipped makes the whole task
  * serial, to the bit. report may be NULL. BRIM_E_NO_MEMORY. */

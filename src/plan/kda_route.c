@@ -47,6 +47,12 @@ size_t brim_kda_route_workspace(enum brim_kda_route route, int64_t n_task)
     return CONTROL_BYTES + (size_t)n_task * (size_t)depth * PACKET_BYTES;
 }
 
+size_t brim_kda_route_workspace_front(size_t route_bytes)
+{
+    size_t front = route_bytes > CONTROL_BYTES ? route_bytes : CONTROL_BYTES;
+    return (front + 127) / 128 * 128;
+}
+
 static bool find_route(const char *name, enum brim_kda_route *route)
 {
     for (int i = 0; i < BRIM_KDA_ROUTE_N; i++)
@@ -113,11 +119,15 @@ brim_status brim_kda_plan_shape(int64_t n_seq, int64_t n_tok_total, int64_t n_va
 
 size_t brim_kda_plan_print(const brim_kda_plan *plan, char *text, size_t capacity)
 {
+    char split[96] = "";
+    if (plan->split_length)
+        snprintf(split, sizeof split, "\"split_length\":%d,\"split_window\":%d,\"serial\":\"%s\",",
+                 plan->split_length, plan->split_window, plan->serial);
     int n =
         snprintf(text, capacity,
                  "{\"route\":\"%s\",\"reason\":\"%s\",\"grid\":%lld,\"cluster\":%d,\"owners\":%d,"
-                 "\"helpers\":%d,\"instances\":%d,\"depth\":%d,\"workspace_bytes\":%zu}",
+                 "\"helpers\":%d,\"instances\":%d,\"depth\":%d,%s\"workspace_bytes\":%zu}",
                  plan->route, plan->reason, (long long)plan->grid, plan->cluster, plan->owners,
-                 plan->helpers, plan->instances, plan->depth, plan->workspace_bytes);
+                 plan->helpers, plan->instances, plan->depth, split, plan->workspace_bytes);
     return n < 0 ? 0 : (size_t)n;
 }

@@ -39,6 +39,9 @@ extern const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_N];
 
 /* Bytes of workspace of a route for so many tasks; 0 where nothing is needed. */
 size_t brim_kda_route_workspace(enum brim_kda_route route, int64_t n_task);
+/* Where a split call's own workspace begins: behind a serial route's, and behind the control words
+ * in any case. */
+size_t brim_kda_route_workspace_front(size_t route_bytes);
 /* `forced` is a route's name or NULL. n_tok_total counts the rows of all sequences. bounded: the
  * gate has a lower bound; not every region was measured without one. */
 brim_status brim_kda_route_choose(int64_t n_seq, int64_t n_tok_total, int64_t n_value_head,

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Every KDA route against m128, bit for bit, on inputs made on the GPU: lengths, ring edges, delays
  * injected into helpers and owners, workspaces left by other routes and shapes, two streams,
- * offsets beyond 2^31 elements. (m128 itself is held against fp64 by check_kda.)
- *     check_kda_routes [equal] [delay] [streams] [big] [tiny] [short]
- * Without a part: the first three; tiny is two lengths, for the sanitizers. The delayed kernels are
- * the product's sources compiled here once more with KDA_HOOK defined. Exit status 1 on any
- * difference. */
+ * offsets beyond 2^31 elements. (m128 itself is held against fp64 by check_kda.) check_kda_routes
+ * [equal] [delay] [streams] [big] [short] The delayed kernels are the product's sources compiled
+ * here once more with KDA_HOOK defined. Exit status 1 on any difference. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,7 +206,8 @@ static bool launch(brim_kda_args a, enum brim_kda_route route, bool delayed, con
     brim_error err;
     a.route = brim_kda_routes[route].name;
     poison(&a);
-    brim_status status = delayed ? delayed_launch(&a, route, &err) : brim_kda_prefill(&a, &err);
+    brim_status status =
+        delayed ? delayed_launch(&a, route, NULL, &err) : brim_kda_prefill(&a, &err);
     if (status == BRIM_OK) return true;
     n_check++, n_fail++;
     printf("FAIL %s %s: %s\n", what, a.route, err.text);

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-#include "check/kda_case.h"
+#include "check/kda_adversary.h"
+#include "cuda/kda/layout.h"
+#include "plan/kda_split.h"
 
 enum { T = 256, N_CHUNK = T / 32 };
 
@@ -37,12 +39,12 @@ static void given_case(struct kda_case *c)
 }
 
 /* Error of the split form, and that of the serial one with the same roundings. */
-static struct kda_error run(struct kda_case *c, enum brim_kda_rounding rounding, int64_t n_segment,
-                            int window_max, struct brim_kda_split_report *report,
+static struct kda_error run(struct kda_case *c, enum brim_kda_rounding rounding, int64_t length,
+                            int window, struct brim_kda_split_report *report,
                             struct kda_error *serial)
 {
     struct brim_kda_task task;
-    struct brim_kda_split split = {n_segment, window_max};
+    struct brim_kda_split split = {length, window};
     brim_error err = {0};
     brim_kda_task_make(&c->args, 0, 0, &task);
     if (serial) {
@@ -66,16 +68,16 @@ static void strong_gates_are_cut_everywhere(void **state)
             struct kda_spec spec = spec_of(regimes[i]);
             struct kda_case c;
             kda_case_make(&c, &spec);
-            for (int64_t n = 1; n <= N_CHUNK; n++) {
+            for (int length = 1; length <= N_CHUNK; length++) {
+                int window = 1 + (regimes[i] == KDA_ALTERNATE);
                 struct brim_kda_split_report report;
-                struct kda_error serial, e = run(&c, gpu, n, 2, &report, &serial);
+                struct kda_error serial, e = run(&c, gpu, length, window, &report, &serial);
                 if (!e.finite || e.out > 1.2 * serial.out + 1e-7 ||
                     e.window > 1.2 * serial.window + 1e-7 || e.state > 1.2 * serial.state + 1e-7)
-                    fail_msg("regime %d, %d segments: %.2e %.2e %.2e beside %.2e %.2e %.2e",
-                             (int)regimes[i], (int)n, e.out, e.window, e.state, serial.out,
+                    fail_msg("regime %d, segments of %d: %.2e %.2e %.2e beside %.2e %.2e %.2e",
+                             (int)regimes[i], length, e.out, e.window, e.state, serial.out,
                              serial.window, serial.state);
-                assert_int_equal(report.n_skipped, n - 1);
-                if (regimes[i] == KDA_TYPICAL) assert_int_equal(report.n_window_chunk, n - 1);
+                assert_int_equal(report.n_skipped, (N_CHUNK - 1) / length);
             }
             kda_case_free(&c);
         }
@@ -95,7 +97,7 @@ static void weak_gates_stay_serial_to_the_bit(void **state)
         memcpy(out, c.out, c.v_bytes);
         memcpy(final, c.final, c.state_bytes);
         struct brim_kda_split_report report;
-        run(&c, BRIM_KDA_GPU, 2, 3, &report, NULL);
+        run(&c, BRIM_KDA_GPU, 4, 3, &report, NULL);
         assert_int_equal(report.n_skipped, 0);
         assert_int_equal(report.n_far, 1);
         assert_memory_equal(c.out, out, c.v_bytes);
@@ -112,7 +114,7 @@ static void one_weak_channel_among_strong_ones_is_seen(void **state)
     given_case(&c);
     for (int64_t i = 0; i < (int64_t)T * 128; i++) ((float *)c.g)[i] = i % 128 == 77 ? -1e-4f : -5;
     struct brim_kda_split_report report;
-    struct kda_error serial, e = run(&c, BRIM_KDA_GPU, 2, 3, &report, &serial);
+    struct kda_error serial, e = run(&c, BRIM_KDA_GPU, 4, 3, &report, &serial);
     assert_int_equal(report.n_skipped, 0);
     assert_true(e.state == serial.state);
     kda_case_free(&c);
@@ -134,7 +136,7 @@ static void keys_that_move_the_state_are_seen(void **state)
         }
     }
     struct brim_kda_split_report report;
-    struct kda_error serial, e = run(&c, BRIM_KDA_FP32, 2, 3, &report, &serial);
+    struct kda_error serial, e = run(&c, BRIM_KDA_FP32, 4, 3, &report, &serial);
     assert_int_equal(report.n_skipped, 0);
     assert_true(e.out == serial.out && e.state == serial.state);
     kda_case_free(&c);
@@ -172,9 +174,8 @@ static void a_window_may_reach_the_beginning(void **state)
     struct kda_case c;
     kda_case_make(&c, &spec);
     struct brim_kda_split_report report;
-    struct kda_error serial, e = run(&c, BRIM_KDA_GPU, 2, 4, &report, &serial);
+    struct kda_error serial, e = run(&c, BRIM_KDA_GPU, 4, 4, &report, &serial);
     assert_int_equal(report.n_skipped, 1);
-    assert_int_equal(report.n_window_chunk, 4);
     assert_true(e.out == serial.out && e.state == serial.state);
     kda_case_free(&c);
 }
@@ -213,6 +214,92 @@ static void the_bound_is_one(void **state)
     free(scratch);
 }
 
+/* The worst of a search (tests/search/search_kda_split.c): where cuts are skipped it does not show.
+ */
+static void the_search_s_worst_cases_hold(void **state)
+{
+    (void)state;
+    FILE *file = fopen(BRIM_SOURCE_DIR "/tests/golden/kda_split_seeds.txt", "r");
+    assert_non_null(file);
+    char line[128];
+    int n = 0, n_cut = 0;
+    void *scratch = aligned_alloc(64, (brim_kda_chunk_scratch_bytes() + 63) / 64 * 64);
+    while (fgets(line, sizeof line, file)) {
+        unsigned long long seed;
+        if (sscanf(line, "%llu", &seed) != 1) continue;
+        struct kda_adversary a;
+        struct brim_kda_task task;
+        struct brim_kda_split_report report;
+        kda_adversary_make(&a, seed);
+        struct brim_kda_split split = {a.length, a.window};
+        brim_kda_task_make(&a.c.args, 0, 0, &task);
+        assert_int_equal(brim_kda_split_task(&a.c.args, &task, BRIM_KDA_GPU, &split, &report, NULL),
+                         BRIM_OK);
+        struct kda_error e = kda_measure(&a.c.args, 0, 0);
+        brim_kda_chunk_task(&a.c.args, &task, BRIM_KDA_GPU, scratch);
+        struct kda_error serial = kda_measure(&a.c.args, 0, 0);
+        double quotient =
+            kda_adversary_quotient(&e, &serial, kda_adversary_faded(&a, &task, scratch));
+        if (!(quotient <= 1.2)) fail_msg("seed %llu: %.3f times the serial error", seed, quotient);
+        n++;
+        n_cut += report.n_skipped > 0;
+        kda_case_free(&a.c);
+    }
+    fclose(file);
+    free(scratch);
+    assert_true(n >= 12 && n_cut >= 6);
+}
+
+static void plans_cover_every_sequence(void **state)
+{
+    (void)state;
+    static const int64_t tokens[] = {1, 31, 32, 33, 2048, 4096, 8191, 65536, 131072};
+    static const int64_t heads[] = {1, 3, 12, 64, 96};
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
+        for (size_t j = 0; j < sizeof heads / sizeof *heads; j++)
+            for (int64_t n = 1; n <= 5; n += 2) {
+                struct brim_kda_split_plan plan = brim_kda_split_plan_make(
+                    n, n * tokens[i], tokens[i], heads[j], false, 132, 0, 0);
+                assert_in_range(plan.length, 1, (tokens[i] + 31) / 32);
+                assert_in_range(plan.window, 1, plan.length);
+                assert_true(plan.window <= KDA_MAX_WINDOW);
+                assert_true(plan.n_slot / n * plan.length * 32 >= tokens[i]);
+                assert_int_equal(plan.n_slot % n, 0);
+                size_t least = (size_t)(plan.n_slot * heads[j]) * KDA_RECORD_FLOATS * 4 +
+                               (size_t)(n * heads[j]) * 65536;
+                assert_in_range(plan.workspace_bytes, least, least + 127);
+            }
+    struct brim_kda_split_plan pinned =
+        brim_kda_split_plan_make(1, 8192, 8192, 8, false, 132, 7, 2);
+    assert_int_equal(pinned.length, 7);
+    assert_int_equal(pinned.window, 2);
+    assert_int_equal(pinned.n_slot, (256 + 6) / 7);
+    /* a machine that one wave of long segments fills, and one where short ones start sooner */
+    assert_int_equal(brim_kda_split_plan_make(1, 8192, 8192, 64, false, 132, 0, 0).n_slot, 2);
+    assert_true(brim_kda_split_plan_make(1, 8192, 8192, 1, false, 132, 0, 0).n_slot > 60);
+}
+
+/* Every packed sequence has at least as many slots as segments, wherever it starts: the numbering
+ * of src/cuda/kda/split.cuh. */
+static void slots_of_packed_sequences_do_not_meet(void **state)
+{
+    (void)state;
+    struct brim_rng rng;
+    brim_rng_seed(&rng, 11);
+    for (int trial = 0; trial < 2000; trial++) {
+        int64_t x = 32 * (1 + brim_rng_u32(&rng) % 9), at = 0, n_seq = 1 + brim_rng_u32(&rng) % 6;
+        for (int64_t seq = 0; seq < n_seq; seq++) {
+            int64_t n_tok = brim_rng_u32(&rng) % 3 ? brim_rng_u32(&rng) % 1000 : 0;
+            int64_t first = at / x + seq, next = (at + n_tok) / x + seq + 1;
+            assert_true(first + (n_tok + x - 1) / x <= next);
+            at += n_tok;
+        }
+        struct brim_kda_split_plan plan =
+            brim_kda_split_plan_make(n_seq, at, at, 1, true, 132, (int)(x / 32), 1);
+        assert_int_equal(plan.n_slot, at / x + n_seq);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +310,9 @@ int main(void)
         cmocka_unit_test(a_window_that_writes_nothing_is_no_start),
         cmocka_unit_test(a_window_may_reach_the_beginning),
         cmocka_unit_test(the_bound_is_one),
+        cmocka_unit_test(the_search_s_worst_cases_hold),
+        cmocka_unit_test(plans_cover_every_sequence),
+        cmocka_unit_test(slots_of_packed_sequences_do_not_meet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,24 +26,6 @@ struct work {
     double bound[BRIM_KDA_WINDOW_MAX];
 };
 
-/* The shortest window before chunk `cut` whose map is below the threshold, and its log bound; one
- * that reaches the beginning of the sequence forgets nothing. 0: none is short enough. */
-static int find_window(const brim_kda_args *args, const struct brim_kda_task *task,
-                       enum brim_kda_rounding rounding, int64_t cut, int window_max,
-                       struct work *work, double *sum, void *scratch)
-{
-    *sum = 0;
-    for (int w = 1; w <= window_max; w++) {
-        double bound;
-        memset(work->window, 0, sizeof work->window);
-        struct brim_kda_range one = {cut - w, cut - w + 1, true, work->window, &bound, NULL};
-        brim_kda_chunk_range(args, task, rounding, &one, scratch);
-        *sum += bound;
-        if (*sum <= threshold || w == cut) return w;
-    }
-    return 0;
-}
-
 static brim_status serial(const brim_kda_args *args, const struct brim_kda_task *task,
                           enum brim_kda_rounding rounding, void *scratch)
 {
@@ -57,37 +39,31 @@ static brim_status split_task(const brim_kda_args *args, const struct brim_kda_t
                               double *norms, void *scratch)
 {
     int64_t n_chunk = (task->n_tok + BRIM_KDA_CHUNK - 1) / BRIM_KDA_CHUNK;
-    int64_t n = split->n_segment < n_chunk ? split->n_segment : n_chunk;
 
     *report = (struct brim_kda_split_report){0};
-    if (n <= 1) return serial(args, task, rounding, scratch);
+    if (n_chunk <= split->length) return serial(args, task, rounding, scratch);
     /* Initial and final state may be the same memory: the initial one is needed again when a cut
      * fails, so nothing is written there before the last cut has held. */
     struct brim_kda_task inner = *task;
     inner.final = NULL;
     memset(work->state, 0, sizeof work->state);
     if (task->initial) brim_kda_state_load(args, task->initial, work->state);
-    for (int64_t s = 0; s < n; s++) {
-        int64_t begin = s * n_chunk / n, end = (s + 1) * n_chunk / n;
-        if (s > 0) {
-            double bound;
-            int w =
-                find_window(args, task, rounding, begin, split->window_max, work, &bound, scratch);
-            if (w == 0) {
-                report->n_far++;
-                return serial(args, task, rounding, scratch);
-            }
+    for (int64_t begin = 0; begin < n_chunk; begin += split->length) {
+        int64_t end = begin + split->length < n_chunk ? begin + split->length : n_chunk;
+        int64_t from = begin > split->window ? begin - split->window : 0;
+        if (begin > 0) {
+            double sum = 0;
             memset(work->window, 0, sizeof work->window);
-            if (w == begin && task->initial) brim_kda_state_load(args, task->initial, work->window);
-            struct brim_kda_range range = {begin - w, begin, true, work->window, NULL, NULL};
-            brim_kda_chunk_range(args, task, rounding, &range, scratch);
-            report->n_window_chunk += w;
+            if (from == 0 && task->initial) brim_kda_state_load(args, task->initial, work->window);
+            struct brim_kda_range window = {from, begin, true, work->window, work->bound, NULL};
+            brim_kda_chunk_range(args, task, rounding, &window, scratch);
+            for (int64_t i = 0; i < begin - from; i++) sum += work->bound[i];
             /* written so that NaN fails */
-            if (w < begin &&
-                !(exp(bound) * norms[begin - w] <= exp(threshold) * norm(work->window))) {
-                report->n_small++;
-                return serial(args, task, rounding, scratch);
-            }
+            bool near = from == 0 || sum <= threshold;
+            bool large = from == 0 || exp(sum) * norms[from] <= exp(threshold) * norm(work->window);
+            report->n_far += !near;
+            report->n_small += near && !large;
+            if (!near || !large) return serial(args, task, rounding, scratch);
             report->n_skipped++;
             memcpy(work->state, work->window, sizeof work->state);
         }

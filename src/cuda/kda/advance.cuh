@@ -75,6 +75,7 @@ struct kda_out {
     char *out;    /* where this lane's piece of the next chunk's first rows goes */
     int64_t four; /* bytes of four tokens */
     int left;     /* tokens from this lane's first row on, at most 0 behind the end */
+    int quiet;    /* chunks still to be passed over */
 };
 
 BRIM_DEVICE kda_out kda_out_make(const kda_params &p, const kda_task &t, int wg, int token,
@@ -84,6 +85,7 @@ BRIM_DEVICE kda_out kda_out_make(const kda_params &p, const kda_task &t, int wg,
     w.out = (char *)(t.out + token * p.out_stride.token + wg * 64 + piece * 8);
     w.four = 8 * p.out_stride.token;
     w.left = t.n_tok - token;
+    w.quiet = 0;
     return w;
 }
 
@@ -110,8 +112,10 @@ BRIM_DEVICE void kda_out_move(kda_out &w, uint32_t panel, uint32_t get, int wg)
 {
     named_barrier_sync(14 + wg, 128);
     uint4 a = kda_out_get(panel + get), b = kda_out_get(panel + (get ^ 64) + 512);
-    if (w.left > 0) *(uint4 *)w.out = a;
-    if (w.left > 4) *(uint4 *)(w.out + w.four) = b;
+    bool wanted = w.quiet <= 0;
+    if (wanted && w.left > 0) *(uint4 *)w.out = a;
+    if (wanted && w.left > 4) *(uint4 *)(w.out + w.four) = b;
+    w.quiet--;
     w.out += 8 * w.four;
     w.left -= KDA_CHUNK;
 }
@@ -155,20 +159,58 @@ BRIM_DEVICE void kda_out_writer(const kda_params &p, const kda_task &t, kda_pane
     }
 }
 
+/* A whole sequence. */
+struct kda_whole {
+    static constexpr bool cut = false;
+};
+
+/* One segment of a sequence with the window before it; chunks counted from the window's first. */
+struct kda_segment {
+    static constexpr bool cut = true;
+    int chunk0;            /* the sequence's chunk that is 0 here */
+    int quiet;             /* chunks of the window: no output */
+    int mark;              /* where the next segment's window begins; -1: there is none */
+    bool zero;             /* starts from zero, not from the initial state */
+    bool last;             /* its state is the sequence's final one */
+    float *record, *final; /* final: where that goes, or null: to its destination at once */
+    uint32_t stop;         /* shared memory, a word a stage: nonzero in place of a packet */
+};
+
+/* This warp's share of |S|^2. */
+BRIM_DEVICE void kda_record_norm(float *to, const float (&s)[64], int wg, int warp, int lane)
+{
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 64; i++) sum = fmaf(s[i], s[i], sum);
+#pragma unroll
+    for (int i = 16; i > 0; i >>= 1) sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
+    if (lane == 0) to[wg * 4 + warp] = sum;
+}
+
 /* wg: which 64 value rows. Stage of chunk c is c % n_stage at stages + that * KDA_PACKET_BYTES;
  * full and empty are arrays of mbarriers, one a stage. `empty` takes one arrival of every consumer
  * warp. hold_gamma spends 32 registers to read gamma ahead. With has_writer the output passes
  * through `panels` to a warp that stores it, else through the Z panel of the next chunk's stage,
  * which its warps have read by then (only where the stage is refilled by ordinary stores). */
-template <int n_stage, bool hold_gamma, bool has_writer>
-BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t stages, uint32_t full,
-                             uint32_t empty, kda_panels panels, int wg, int tid)
+template <int n_stage, bool hold_gamma, bool has_writer, class Range>
+BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range &range,
+                             uint32_t stages, uint32_t full, uint32_t empty, kda_panels panels,
+                             int wg, int tid)
 {
     int warp = tid >> 5, lane = tid & 31;
     int row = wg * 64 + warp * 16 + (lane >> 2), col = 2 * (lane & 3);
     float s[64], y[16], o[16];
     uint32_t a[8][4], u[2][4], packed[8];
-    kda_state_load(p, t, row, col, s);
+    if constexpr (Range::cut) {
+        if (range.zero) {
+#pragma unroll
+            for (int i = 0; i < 64; i++) s[i] = 0;
+        } else {
+            kda_state_load(p, t, row, col, s);
+        }
+    } else {
+        kda_state_load(p, t, row, col, s);
+    }
     int z_token = ((lane >> 4) << 3) + (lane & 7), z_piece = 2 * warp + ((lane >> 3) & 1);
     uint32_t z_at = KDA_PACKET_Z + wg * KDA_PANEL + swizzle_128b(z_token, z_piece);
     int stage = 0;
@@ -199,6 +241,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
     };
     uint32_t put_at = swizzle_128b(z_token, z_piece);
     kda_out out = kda_out_make(p, t, wg, warp * 8 + (lane >> 3), lane & 7);
+    if constexpr (Range::cut) out.quiet = range.quiet;
     uint32_t get_at = swizzle_128b(warp * 8 + (lane >> 3), lane & 7);
     /* O of chunk k, packed, on its way */
     auto put_out = [&](int k, uint32_t z_panel) {
@@ -220,6 +263,18 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
 #pragma unroll 1
     for (int c = 0; c < t.n_chunk; c++) {
         uint32_t packet = stages + stage * KDA_PACKET_BYTES;
+        if constexpr (Range::cut) {
+            uint32_t stop;
+            asm volatile("ld.shared.b32 %0, [%1];"
+                         : "=r"(stop)
+                         : "r"(range.stop + 4 * stage)
+                         : "memory");
+            if (stop) return; /* the same for all consumers: written before the stage was full */
+            if (c == range.quiet)
+                kda_record_norm(range.record + KDA_RECORD_WROTE, s, wg, warp, lane);
+            if (c == range.mark)
+                kda_record_norm(range.record + KDA_RECORD_BEFORE, s, wg, warp, lane);
+        }
         uint64_t desc_w = wgmma_desc_128b(packet + KDA_PACKET_W, 16, 1024);
         uint64_t desc_q = wgmma_desc_128b(packet + KDA_PACKET_QD, 16, 1024);
         uint64_t desc_k = wgmma_desc_128b(packet + KDA_PACKET_KR, KDA_PANEL, 1024);
@@ -293,11 +348,18 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
             mbarrier_arrive(empty + 8 * last_stage); /* all reads of the packet are complete */
 #pragma unroll
         for (int i = 0; i < 8; i++) packed[i] = bf16x2_pack(o[2 * i], o[2 * i + 1]);
-        if (p.checkpoints && (c & 1) && (c + 1) * KDA_CHUNK <= t.n_tok) {
+        int whole_c = c;
+        bool wanted = true;
+        if constexpr (Range::cut) {
+            whole_c += range.chunk0;
+            wanted = c >= range.quiet;
+        }
+        if (p.checkpoints && (whole_c & 1) && (c + 1) * KDA_CHUNK <= t.n_tok && wanted) {
             asm volatile("" : "+r"(row), "+r"(col)); /* opaque: no addresses kept across chunks */
             int64_t first = p.offset_bytes ? t.row0 / 64 : t.seq * (p.n_tok / 64);
             kda_state_store(p, p.checkpoints,
-                            ((first + (c >> 1)) * p.n_value_head + t.head) * 16384, row, col, s);
+                            ((first + (whole_c >> 1)) * p.n_value_head + t.head) * 16384, row, col,
+                            s);
         }
     }
     if (t.n_chunk > 0) {
@@ -307,6 +369,18 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, uint32_t st
         if (!has_writer) named_barrier_sync(14 + wg, 128);
         put_out(t.n_chunk - 1, z_panel);
         if (!has_writer) kda_out_move(out, z_panel, get_at, wg);
+    }
+    if constexpr (Range::cut) {
+        if (!range.last) return;
+        if (range.final) {
+#pragma unroll
+            for (int j = 0; j < 16; j++)
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    *(float2 *)(range.final + (row + 8 * h) * 128 + 8 * j + col) =
+                        make_float2(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]);
+            return;
+        }
     }
     int64_t slot = p.state_index ? p.state_index[t.seq] : t.seq;
     if (p.final && !(p.state_index && (slot < 0 || slot >= p.n_slot)))

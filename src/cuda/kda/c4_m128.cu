@@ -12,6 +12,7 @@
  * warpgroup i with named barrier 1 + i (128 registers); named barriers 9-11 stagger their start.
  * Shared memory: owner 4 stages of 37 KB and 16 KB of panels, helper 4 instances of 56.4 KB. */
 #include "cuda/kda/advance.cuh"
+#include "cuda/kda/finish.cuh"
 #include "cuda/kda/launch.cuh"
 #include "cuda/kda/mailbox.cuh"
 #include "cuda/kda/prepare.cuh"
@@ -97,6 +98,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
              shared_epoch = empty + 8 * N_STAGE, panel_bars = shared_epoch + 16;
     int tid = threadIdx.x, rank = (int)cluster_ctarank(), task = blockIdx.x / (1 + N_HELPER);
     kda_task t = kda_task_make(p, task);
+    if (p.cuts.record && kda_finish(p, t, rank == 0, tid, [] { cluster_sync(); })) return;
     kda_mailbox m;
     m.words = p.control + (int64_t)task * (KDA_CONTROL_BYTES / 4);
     m.packets = p.ring + (int64_t)task * DEPTH * KDA_PACKET_USED;
@@ -123,7 +125,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         int warp = tid >> 5;
         if (tid < 256) {
             setmaxnreg_inc<208>();
-            kda_advance<N_STAGE, true, true>(p, t, base, full, empty,
+            kda_advance<N_STAGE, true, true>(p, t, kda_whole(), base, full, empty,
                                              kda_panels_of(base + AT_STAGING, panel_bars, tid >> 7),
                                              tid >> 7, tid & 127);
         } else {
@@ -152,6 +154,7 @@ brim_status brim_kda_launch_c4_m128(const kda_params &p, cudaStream_t stream, br
     shape.grid = dim3((unsigned)(p.n_seq * p.n_value_head * (1 + N_HELPER)));
     shape.block = dim3(N_THREAD);
     shape.smem_bytes = SMEM_BYTES;
+    shape.pdl = p.cuts.record != nullptr;
     shape.cluster = 1 + N_HELPER;
     if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_c4_m128_sm90<true>, shape, stream, p, err);
     return BRIM_LAUNCH(brim_kda_c4_m128_sm90<false>, shape, stream, p, err);

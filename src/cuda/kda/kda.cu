@@ -87,7 +87,7 @@ static kda_params params_of(const brim_kda_args *args)
 }
 
 brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route route,
-                                 brim_error *err)
+                                 const struct brim_kda_split_plan *split, brim_error *err)
 {
     cudaStream_t stream = (cudaStream_t)args->stream;
     if (args->n_seq == 0) { /* no task writes the rows, which all lie behind the last offset */
@@ -100,9 +100,22 @@ brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route 
         return BRIM_OK;
     }
     kda_params p = params_of(args);
-    if (brim_kda_routes[route].depth) {
+    if (split || brim_kda_routes[route].depth) {
         p.control = (uint32_t *)args->workspace;
         p.ring = (char *)args->workspace + (size_t)BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES;
+    }
+    if (split) {
+        int64_t n_task = args->n_seq * args->n_value_head;
+        char *own = (char *)args->workspace +
+                    brim_kda_route_workspace_front(brim_kda_route_workspace(route, n_task));
+        size_t states = (size_t)n_task * 16384 * sizeof(float);
+        p.cuts.record = (float *)own;
+        /* written in place it would be lost to the route that computes a task anew */
+        if (args->final_state == args->initial_state)
+            p.cuts.state = (float *)(own + (split->workspace_bytes - states));
+        p.cuts.length = split->length;
+        p.cuts.window = split->window;
+        BRIM_TRY(brim_kda_launch_split(p, split->n_slot, stream, err));
     }
     return launchers[route](p, stream, err);
 }

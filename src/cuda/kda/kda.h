@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "brim/kernels.h"
 #include "plan/kda_route.h"
+#include "plan/kda_split.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,9 +19,10 @@ brim_status brim_kda_cuda_processors(int64_t *n_processor, brim_error *err);
 /* Would the kernels take these (already checked) arguments on this route? */
 brim_status brim_kda_cuda_supported(const brim_kda_args *args, enum brim_kda_route route,
                                     brim_error *err);
-/* Enqueue. The arguments have passed brim_kda_check and brim_kda_cuda_supported. */
+/* Enqueue. The arguments have passed brim_kda_check and brim_kda_cuda_supported. With `split` the
+ * segments run first and `route` computes the tasks that may not be cut; else split is NULL. */
 brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route route,
-                                 brim_error *err);
+                                 const struct brim_kda_split_plan *split, brim_error *err);
 brim_status brim_kda_cuda_workspace_init(void *workspace, size_t n_bytes, void *stream,
                                          brim_error *err);
 

@@ -11,5 +11,8 @@ typedef brim_status kda_launcher(const kda_params &p, cudaStream_t stream, brim_
 kda_launcher brim_kda_launch_m128, brim_kda_launch_m64;
 kda_launcher brim_kda_launch_c4_m128, brim_kda_launch_c4_m64, brim_kda_launch_c5_m64,
     brim_kda_launch_c6_m64, brim_kda_launch_c8_m128;
+/* The segments of p.cuts; another route's launch with the same p follows and finishes. */
+brim_status brim_kda_launch_split(const kda_params &p, int64_t n_slot, cudaStream_t stream,
+                                  brim_error *err);
 
 #endif

@@ -70,7 +70,17 @@ enum {
      */
     KDA_LINE = 128,
     KDA_CONTROL_BYTES = 40 * KDA_LINE,
-    KDA_MAX_DEPTH = 39
+    KDA_MAX_DEPTH = 38,
+    KDA_DROP_LINE = 39, /* nonzero: a cut of the task has failed, split.cuh */
+
+    /* Record of a segment and head: 8 warps' sums of squares of the state its window wrote, 8 of
+     * its state where the next segment's window begins, then for each chunk of the window the four
+     * warps' shares of the bound on its map. */
+    KDA_RECORD_WROTE = 0,
+    KDA_RECORD_BEFORE = 8,
+    KDA_RECORD_BOUND = 16,
+    KDA_RECORD_FLOATS = 48,
+    KDA_MAX_WINDOW = 8
 };
 
 /* Byte of 16-byte piece `piece` (0..15) of row `row` in a tile of 256-byte rows: eight rows of one

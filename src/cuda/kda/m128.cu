@@ -7,6 +7,7 @@
  * instances. Registers: 2 x 160 + 2 x 96 = 512 a lane. Shared memory: 3 stages x 37 KB, 2
  * instances, 8 KB of output staging. */
 #include "cuda/kda/advance.cuh"
+#include "cuda/kda/finish.cuh"
 #include "cuda/kda/launch.cuh"
 #include "cuda/kda/prepare.cuh"
 
@@ -35,11 +36,12 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     }
     __syncthreads();
     kda_task t = kda_task_make(p, blockIdx.x);
+    if (p.cuts.record && kda_finish(p, t, true, tid, [] { __syncthreads(); })) return;
 
     if (tid < 256) {
         setmaxnreg_inc<160>();
-        kda_advance<N_STAGE, false, false>(p, t, base, full, empty, kda_panels(), tid >> 7,
-                                           tid & 127);
+        kda_advance<N_STAGE, false, false>(p, t, kda_whole(), base, full, empty, kda_panels(),
+                                           tid >> 7, tid & 127);
     } else {
         setmaxnreg_dec<96>();
         int instance = (tid - 256) >> 7, within = tid & 127;
@@ -70,6 +72,7 @@ brim_status brim_kda_launch_m128(const kda_params &p, cudaStream_t stream, brim_
     shape.grid = dim3((unsigned)(p.n_seq * p.n_value_head));
     shape.block = dim3(N_THREAD);
     shape.smem_bytes = SMEM_BYTES;
+    shape.pdl = p.cuts.record != nullptr;
     if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_m128_sm90<true>, shape, stream, p, err);
     return BRIM_LAUNCH(brim_kda_m128_sm90<false>, shape, stream, p, err);
 }

@@ -11,6 +11,7 @@
  * barriers 1 and 2 belong to the instances. Shared memory: 3 stages of 37 KB, 2 instances, 8 KB of
  * output panels. */
 #include "cuda/kda/ahead.cuh"
+#include "cuda/kda/finish.cuh"
 #include "cuda/kda/launch.cuh"
 #include "cuda/kda/prepare.cuh"
 
@@ -49,6 +50,7 @@ static __global__ void __launch_bounds__(M64_THREADS, 1)
     }
     cluster_sync();
     kda_task t = kda_task_make(p, blockIdx.x / 2);
+    if (p.cuts.record && kda_finish(p, t, rank == 0, tid, [] { cluster_sync(); })) return;
 
     if (tid < 128) {
         setmaxnreg_inc<208>();
@@ -101,6 +103,7 @@ brim_status brim_kda_launch_m64(const kda_params &p, cudaStream_t stream, brim_e
     shape.grid = dim3((unsigned)(p.n_seq * p.n_value_head * 2));
     shape.block = dim3(M64_THREADS);
     shape.smem_bytes = M64_SMEM_BYTES;
+    shape.pdl = p.cuts.record != nullptr;
     shape.cluster = 2;
     if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_m64_sm90<true>, shape, stream, p, err);
     return BRIM_LAUNCH(brim_kda_m64_sm90<false>, shape, stream, p, err);

@@ -24,6 +24,15 @@ enum kda_point {
 #define KDA_HOOK(p, point, chunk) ((void)(p), (void)(chunk))
 #endif
 
+/* A sequence cut into segments (split.cu): what the launch that runs them leaves for the launch
+ * that decides and finishes. */
+struct kda_cuts {
+    float *record; /* [slot][n_value_head][KDA_RECORD_FLOATS]; null: not split */
+    float *state;  /* [sequence][n_value_head][128 V][128 K]: final states, when they replace the
+                      initial ones */
+    int length, window; /* chunks */
+};
+
 struct kda_params {
     const __nv_bfloat16 *q, *k, *v;
     const void *g, *beta;
@@ -50,6 +59,7 @@ struct kda_params {
     uint32_t
         *control; /* workspace: words, one line of 128 bytes a task and kind; null without a ring */
     char *ring;
+    kda_cuts cuts;
 };
 
 struct kda_task {
@@ -84,12 +94,11 @@ BRIM_DEVICE int kda_nth_longest(const kda_params &p, int place)
     return __ffs((int)__ballot_sync(0xFFFFFFFFu, lane < n && before == place)) - 1;
 }
 
-BRIM_DEVICE kda_task kda_task_make(const kda_params &p, int task)
+BRIM_DEVICE kda_task kda_task_of(const kda_params &p, int64_t seq, int64_t head)
 {
     kda_task t;
-    int place = task / p.n_value_head;
-    t.seq = kda_nth_longest(p, place);
-    t.head = task - place * p.n_value_head;
+    t.seq = (int)seq;
+    t.head = (int)head;
     int64_t n_tok = p.n_tok, batch = t.seq;
     t.row0 = 0;
     if (p.offset_bytes) {
@@ -98,7 +107,7 @@ BRIM_DEVICE kda_task kda_task_make(const kda_params &p, int task)
         n_tok = end > begin ? end - begin : 0;
         batch = 0;
     }
-    int64_t q_head = t.head / p.head_group, head = t.head;
+    int64_t q_head = head / p.head_group;
     t.n_tok = (int)n_tok;
     t.n_chunk = (int)((n_tok + KDA_CHUNK - 1) / KDA_CHUNK);
     t.q = p.q + batch * p.q_stride.batch + t.row0 * p.q_stride.token + q_head * p.q_stride.head;
@@ -113,6 +122,13 @@ BRIM_DEVICE kda_task kda_task_make(const kda_params &p, int task)
                                      head * p.beta_stride.head) *
                                         (p.beta_f32 ? 4 : 2);
     return t;
+}
+
+/* The task that starts at place `task`. Whole warps call it. */
+BRIM_DEVICE kda_task kda_task_make(const kda_params &p, int task)
+{
+    int place = task / p.n_value_head;
+    return kda_task_of(p, kda_nth_longest(p, place), task - place * p.n_value_head);
 }
 
 /* Rows behind the last packed offset: zeros, by the threads of the last sequence's tasks. */

@@ -17,6 +17,7 @@
 #define BRIM_CUDA_KDA_RING_CUH
 
 #include "cuda/kda/ahead.cuh"
+#include "cuda/kda/finish.cuh"
 #include "cuda/kda/launch.cuh"
 #include "cuda/kda/mailbox.cuh"
 #include "cuda/kda/prepare.cuh"
@@ -183,6 +184,7 @@ template <class R> BRIM_DEVICE void kda_ring_run(const kda_params &p, char *raw)
     constexpr int n_cta = R::n_owner + R::n_helper;
     int tid = threadIdx.x, rank = (int)cluster_ctarank(), task = blockIdx.x / n_cta;
     kda_task t = kda_task_make(p, task);
+    if (p.cuts.record && kda_finish(p, t, rank == 0, tid, [] { cluster_sync(); })) return;
     kda_mailbox m;
     m.words = p.control + (int64_t)task * (KDA_CONTROL_BYTES / 4);
     m.packets = p.ring + (int64_t)task * R::depth * KDA_PACKET_USED;
@@ -203,6 +205,7 @@ template <class R> static brim_launch_shape kda_ring_shape(const kda_params &p)
     shape.grid = dim3((unsigned)(p.n_seq * p.n_value_head * shape.cluster));
     shape.block = dim3(R::n_thread);
     shape.smem_bytes = R::smem_bytes;
+    shape.pdl = p.cuts.record != nullptr;
     return shape;
 }
 

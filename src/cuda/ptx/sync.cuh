@@ -127,6 +127,13 @@ BRIM_DEVICE uint32_t ld_acquire_gpu(const uint32_t *ptr)
     return value;
 }
 
+BRIM_DEVICE uint32_t ld_relaxed_gpu(const uint32_t *ptr)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(ptr) : "memory");
+    return value;
+}
+
 BRIM_DEVICE void st_release_gpu(uint32_t *ptr, uint32_t value)
 {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(ptr), "r"(value) : "memory");
@@ -148,6 +155,17 @@ BRIM_DEVICE uint32_t atom_add_acq_rel_gpu(uint32_t *ptr, uint32_t value)
     asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
                  : "=r"(old)
                  : "l"(ptr), "r"(value)
+                 : "memory");
+    return old;
+}
+
+/* A word of shared memory; returns what it held before. */
+BRIM_DEVICE uint32_t atom_add_shared(uint32_t addr, uint32_t value)
+{
+    uint32_t old;
+    asm volatile("atom.shared.add.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "r"(addr), "r"(value)
                  : "memory");
     return old;
 }

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Route split on the GPU: against fp64 and the serial routes, and its times.
+ *     check_kda_split             checks
+ *     check_kda_split bench       times beside the serial route, at strong and weak gates
+ * Where every cut holds the error may be 1.2 times the serial route's; where one does not, the bits
+ * are the serial route's. */
+#include "cuda/kda/layout.h"
+#include "cuda/kda_device.h"
+#include "plan/kda_split.h"
+
+static int n_pass, n_fail;
+
+static void verdict(bool ok, const char *what, int a, int b, const char *why)
+{
+    if (ok) {
+        n_pass++;
+        return;
+    }
+    n_fail++;
+    printf("FAILED: %s %d %d: %s\n", what, a, b, why);
+}
+
+static void run(struct kda_device *d, const char *route, int length, int window)
+{
+    brim_error err = {0};
+    size_t n_bytes = 0;
+    d->args.route = route;
+    d->args.split_length = length;
+    d->args.split_window = window;
+    if (brim_kda_workspace_bytes(&d->args, &n_bytes, &err) != BRIM_OK) {
+        printf("%s: %s\n", route ? route : "auto", err.text);
+        exit(2);
+    }
+    if (n_bytes > d->args.workspace_bytes) {
+        d->args.workspace = kda_upload(d, NULL, n_bytes);
+        d->args.workspace_bytes = n_bytes;
+        CUDA_OK(cudaMemset(d->args.workspace, 0xFF, n_bytes)); /* NaN where nothing is written */
+        if (brim_kda_workspace_init(BRIM_KERNEL_CUDA, d->args.workspace, n_bytes, NULL, &err) !=
+            BRIM_OK)
+            exit(2);
+    }
+    CUDA_OK(cudaMemset(d->args.out, 0xFF, d->host->v_bytes));
+    if (d->args.final_state != d->args.initial_state)
+        CUDA_OK(cudaMemset(d->args.final_state, 0xFF, d->host->state_bytes));
+    if (brim_kda_prefill(&d->args, &err) != BRIM_OK) {
+        printf("%s: %s\n", route ? route : "auto", err.text);
+        exit(2);
+    }
+}
+
+struct kept {
+    uint16_t *out;
+    char *final, *checkpoints;
+};
+
+static struct kept keep(const struct kda_case *c)
+{
+    struct kept k = {kda_alloc(c->v_bytes), kda_alloc(c->state_bytes),
+                     kda_alloc(c->checkpoint_bytes)};
+    memcpy(k.out, c->out, c->v_bytes);
+    memcpy(k.final, c->final, c->state_bytes);
+    if (c->checkpoints) memcpy(k.checkpoints, c->checkpoints, c->checkpoint_bytes);
+    return k;
+}
+
+static bool same(const struct kept *k, const struct kda_case *c)
+{
+    return !memcmp(k->out, c->out, c->v_bytes) && !memcmp(k->final, c->final, c->state_bytes) &&
+           (!c->checkpoints || !memcmp(k->checkpoints, c->checkpoints, c->checkpoint_bytes));
+}
+
+static void drop(struct kept *k)
+{
+    free(k->out), free(k->final), free(k->checkpoints);
+}
+
+/* Do the records that the segments left say that every cut holds? What split.cuh decides, again. */
+static bool all_hold(const struct kda_device *d, int length, int window)
+{
+    const brim_kda_args *a = &d->args;
+    struct brim_kda_split_plan plan =
+        brim_kda_split_plan_make(a->n_seq, a->cu_seqlens ? a->n_tok : a->n_seq * a->n_tok,
+                                 a->cu_seqlens ? a->max_tok : a->n_tok, a->n_value_head,
+                                 a->cu_seqlens != NULL, 132, length, window);
+    brim_kda_plan whole;
+    brim_error err = {0};
+    if (a->cu_seqlens || brim_kda_plan_make(a, &whole, &err) != BRIM_OK) return false;
+    size_t n = (size_t)(plan.n_slot * a->n_value_head) * KDA_RECORD_FLOATS;
+    float *record = kda_alloc(n * 4);
+    CUDA_OK(cudaMemcpy(record, (char *)a->workspace + whole.workspace_bytes - plan.workspace_bytes,
+                       n * 4, cudaMemcpyDeviceToHost));
+    bool hold = true;
+    int64_t per = plan.n_slot / a->n_seq;
+    for (int64_t slot = 0; slot < plan.n_slot; slot++)
+        for (int64_t h = 0; h < a->n_value_head; h++) {
+            double bound = 1, wrote = 0, before = 0;
+            if (slot % per * plan.length <= plan.window) continue;
+            const float *own = record + (slot * a->n_value_head + h) * KDA_RECORD_FLOATS;
+            const float *last = own - a->n_value_head * KDA_RECORD_FLOATS;
+            for (int w = 0; w < plan.window; w++) {
+                const float *x = own + KDA_RECORD_BOUND + 4 * w;
+                bound *= (double)x[0] + x[1] + x[2] + x[3];
+            }
+            for (int i = 0; i < 8; i++) {
+                wrote += own[KDA_RECORD_WROTE + i];
+                before += last[KDA_RECORD_BEFORE + i];
+            }
+            double tiny = 5.9604645e-8;
+            hold = hold && bound <= tiny && bound * sqrt(before) <= tiny * sqrt(wrote);
+        }
+    free(record);
+    return hold;
+}
+
+/* cut: 1 every task is cut, 0 none is, -1 unknown. */
+static void check(const char *what, struct kda_case *c, int length, int window, int cut)
+{
+    struct kda_device d;
+    char why[200] = "";
+    kda_device_make(&d, c, "m128");
+    run(&d, "m128", 0, 0);
+    bool ok = kda_device_fetch(&d);
+    struct kept serial = keep(c);
+    struct kda_error *base =
+        kda_alloc((size_t)(c->args.n_seq * c->args.n_value_head) * sizeof *base);
+    for (int64_t n = 0; n < c->args.n_seq; n++)
+        for (int64_t h = 0; h < c->args.n_value_head; h++)
+            base[n * c->args.n_value_head + h] = kda_measure(&c->args, n, h);
+    run(&d, "split", length, window);
+    ok = kda_device_fetch(&d) && ok;
+    if (!ok) snprintf(why, sizeof why, "a guard byte changed");
+    bool equal = same(&serial, c);
+    if (cut == 0 && !equal) ok = false, snprintf(why, sizeof why, "bits differ from m128's");
+    if (cut == 1 && !all_hold(&d, length, window))
+        ok = false, snprintf(why, sizeof why, "a cut does not hold");
+    if (cut == 0 && all_hold(&d, length, window))
+        ok = false, snprintf(why, sizeof why, "every cut holds");
+    for (int64_t n = 0; n < c->args.n_seq && ok; n++)
+        for (int64_t h = 0; h < c->args.n_value_head && ok; h++) {
+            struct kda_error e = kda_measure(&c->args, n, h),
+                             b = base[n * c->args.n_value_head + h];
+            if (!e.finite || e.out > 1.2 * b.out + 1e-7 || e.window > 1.2 * b.window + 1e-7 ||
+                e.state > 1.2 * b.state + 1e-7) {
+                ok = false;
+                snprintf(why, sizeof why, "task %d.%d: %.2e %.2e %.2e beside %.2e %.2e %.2e",
+                         (int)n, (int)h, e.out, e.window, e.state, b.out, b.window, b.state);
+            }
+        }
+    struct kept first = keep(c);
+    for (int i = 0; i < 5 && ok; i++) {
+        run(&d, "split", length, window);
+        kda_device_fetch(&d);
+        if (!same(&first, c)) ok = false, snprintf(why, sizeof why, "repeat %d differs", i);
+    }
+    verdict(ok, what, length, window, why);
+    free(base);
+    drop(&first);
+    drop(&serial);
+    kda_device_free(&d);
+}
+
+static struct kda_spec spec_of(int64_t n_tok, enum kda_regime regime)
+{
+    return (struct kda_spec){.n_seq = 1,
+                             .n_tok = n_tok,
+                             .n_head = 2,
+                             .n_value_head = 2,
+                             .regime = regime,
+                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
+                             .lower_bound = -5,
+                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
+                             .with_initial = 1,
+                             .checkpoints = 1,
+                             .seed = 5};
+}
+
+static void checks(void)
+{
+    struct kda_case c;
+    for (int length = 1; length <= 9; length++) {
+        struct kda_spec spec = spec_of(280, KDA_TYPICAL);
+        kda_case_make(&c, &spec);
+        check("typical, length, window", &c, length, 1, length < 9 ? 1 : -1);
+        if (length > 1) check("typical, length, window", &c, length, 2, length < 9 ? 1 : -1);
+        kda_case_free(&c);
+    }
+    static const struct {
+        enum kda_regime regime;
+        int cut;
+    } regimes[] = {{KDA_SATURATED, 1}, {KDA_FULL, 1},         {KDA_ALTERNATE, 1},
+                   {KDA_WEAK, 0},      {KDA_NEVER, 0},        {KDA_MIXED, 0},
+                   {KDA_COLLINEAR, 0}, {KDA_ANTIPARALLEL, 0}, {KDA_STEP, -1}};
+    for (size_t i = 0; i < sizeof regimes / sizeof *regimes; i++) {
+        struct kda_spec spec = spec_of(1024, regimes[i].regime);
+        kda_case_make(&c, &spec);
+        check("regime, length 4", &c, 4, 2, regimes[i].cut);
+        kda_case_free(&c);
+    }
+    static const int64_t mixes[][6] = {{0, 300, 0, 1, 777, 0},
+                                       {64, 1, 33, 0, 0, 500},
+                                       {31, 32, 33, 95, 96, 97},
+                                       {0, 0, 0, 0, 0, 0}};
+    for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++)
+        for (int bytes = 4; bytes <= 8; bytes += 4) {
+            struct kda_spec spec = spec_of(1300, KDA_TYPICAL);
+            spec.n_seq = 6;
+            spec.lengths = mixes[i];
+            spec.offset_bytes = bytes;
+            spec.state_dtype = bytes == 4 ? BRIM_KERNEL_BF16 : BRIM_KERNEL_F32;
+            if (bytes == 8) spec.flags |= BRIM_KDA_STATE_K_FIRST;
+            kda_case_make(&c, &spec);
+            check("packed mix", &c, 2, 1, -1);
+            kda_case_free(&c);
+        }
+    for (int form = 0; form < 4; form++) { /* GVA, no initial state, given decay, in place */
+        struct kda_spec spec = spec_of(700, KDA_TYPICAL);
+        spec.n_seq = 2;
+        spec.checkpoints = form & 1;
+        if (form == 0) spec.n_value_head = 4;
+        if (form == 1) spec.with_initial = 0;
+        if (form == 2) spec.gate = BRIM_KDA_GATE_GIVEN, spec.f32_decay = spec.f32_beta = 1;
+        kda_case_make(&c, &spec);
+        check("form", &c, 3, 1, 1);
+        if (form == 3) {
+            struct kda_device d;
+            kda_device_make(&d, &c, "m128");
+            run(&d, "split", 3, 1);
+            kda_device_fetch(&d);
+            struct kept apart = keep(&c);
+            d.args.final_state = (void *)d.args.initial_state;
+            run(&d, "split", 3, 1);
+            kda_device_fetch(&d);
+            verdict(same(&apart, &c), "state in place", 3, 1, "bits differ");
+            drop(&apart);
+            kda_device_free(&d);
+        }
+        kda_case_free(&c);
+    }
+}
+
+/* ---- times ----------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+enum { FLUSH = 256 << 20, N_SAMPLE = 20 };
+
+static float time_route(struct kda_device *d, const char *route, int length, int window,
+                        void *flush, cudaStream_t stream)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaEvent_t begin, end;
+    float sample[N_SAMPLE];
+    brim_error err = {0};
+    run(d, route, length, window);
+    CUDA_OK(cudaDeviceSynchronize());
+    CUDA_OK(cudaEventCreate(&begin));
+    CUDA_OK(cudaEventCreate(&end));
+    d->args.stream = stream;
+    CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    if (brim_kda_prefill(&d->args, &err) != BRIM_OK) exit(2);
+    CUDA_OK(cudaStreamEndCapture(stream, &graph));
+    CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < N_SAMPLE; i++) {
+        CUDA_OK(cudaMemsetAsync(flush, i, FLUSH, stream));
+        CUDA_OK(cudaEventRecord(begin, stream));
+        CUDA_OK(cudaGraphLaunch(exec, stream));
+        CUDA_OK(cudaEventRecord(end, stream));
+        CUDA_OK(cudaEventSynchronize(end));
+        CUDA_OK(cudaEventElapsedTime(&sample[i], begin, end));
+    }
+    d->args.stream = NULL;
+    qsort(sample, N_SAMPLE, sizeof(float), by_value);
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaGraphDestroy(graph));
+    CUDA_OK(cudaEventDestroy(begin));
+    CUDA_OK(cudaEventDestroy(end));
+    return sample[N_SAMPLE / 2] * 1000;
+}
+
+static void bench(int argc, char **argv)
+{
+    static const int64_t shapes[][3] = {
+        /* tokens, heads, sequences */
+        {2048, 1, 1},  {2048, 4, 1},  {2048, 8, 1},  {4096, 1, 1},  {4096, 4, 1},  {4096, 8, 1},
+        {8192, 1, 1},  {8192, 8, 1},  {8192, 12, 1}, {65536, 4, 1}, {8192, 64, 1}, {8192, 96, 1},
+        {1024, 4, 1},  {2048, 12, 1}, {2048, 16, 1}, {3072, 10, 1}, {4096, 12, 1}, {8192, 12, 4},
+        {8192, 16, 1}, {8192, 24, 1}, {16384, 16, 8}};
+    void *flush;
+    cudaStream_t stream;
+    int weak = argc > 2 && !strcmp(argv[2], "weak");
+    int length = argc > 3 ? atoi(argv[3]) : 0;
+    CUDA_OK(cudaStreamCreate(&stream));
+    CUDA_OK(cudaMalloc(&flush, FLUSH));
+    printf("n_tok,n_head,n_seq,gates,serial_us,split_us,length,window,grid\n");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        if (shapes[i][0] * shapes[i][1] * shapes[i][2] > 1 << 20) continue;
+        struct kda_spec spec = spec_of(shapes[i][0], weak ? KDA_COLLINEAR : KDA_TYPICAL);
+        struct kda_case c;
+        struct kda_device d;
+        brim_kda_plan plan;
+        brim_error err = {0};
+        spec.n_head = spec.n_value_head = shapes[i][1];
+        spec.n_seq = shapes[i][2];
+        spec.checkpoints = 0;
+        kda_case_make(&c, &spec);
+        kda_device_make(&d, &c, NULL);
+        float serial = time_route(&d, NULL, 0, 0, flush, stream);
+        float split = time_route(&d, "split", length, 0, flush, stream);
+        if (brim_kda_plan_make(&d.args, &plan, &err) != BRIM_OK) exit(2);
+        printf("%d,%d,%d,%s,%.1f,%.1f,%d,%d,%d\n", (int)shapes[i][0], (int)shapes[i][1],
+               (int)shapes[i][2], weak ? "weak" : "N(0,1)", (double)serial, (double)split,
+               plan.split_length, plan.split_window, (int)plan.grid);
+        fflush(stdout);
+        kda_device_free(&d);
+        kda_case_free(&c);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int n_device;
+    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
+        printf("SKIP: no CUDA device\n");
+        return 77;
+    }
+    if (argc > 1 && !strcmp(argv[1], "bench")) {
+        bench(argc, argv);
+        return 0;
+    }
+    checks();
+    printf("%d passed, %d failed\n", n_pass, n_fail);
+    return n_fail > 0;
+}
