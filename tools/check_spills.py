@@ -32,6 +32,7 @@ def compile_one(nvcc, source, scratch):
 
 def parse(source, text):
     rows, serial = [], []
+    own = False  # a kernel's figures, not those of a function it calls
     for line in text.splitlines():
         if match := re.search(r"\((C75(?!17|19)\d\d)\)", line):
             serial.append(f"{source.name}: {match.group(1)}: {line.strip()[:160]}")
@@ -39,8 +40,11 @@ def parse(source, text):
             # the name of an unnamed namespace holds hashes of the build
             name = re.sub(r"_ZN\d+_GLOBAL__N__[0-9a-f]{8}_\d+_[a-z0-9_]+?_cu_[0-9a-f]{8}", "_ZN", match.group(1))
             rows.append([str(source.relative_to(ROOT)), name, 0, 0, 0])
+            entry = match.group(1)
+        if match := re.search(r"Function properties for (\w+)", line):
+            own = bool(rows) and match.group(1) == entry
         if match := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            if rows:
+            if own:
                 rows[-1][3:5] = int(match.group(1)), int(match.group(2))
         if match := re.search(r"Used (\d+) registers", line):
             rows[-1][2] = int(match.group(1))
