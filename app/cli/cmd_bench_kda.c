@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * brim bench kda: KDA prefill. Output and final state are checked against the fp64 recurrence
  * before anything is timed. CPU: one line of JSON a shape. CUDA: every route beside m128, as CSV
- * (bench/kda_cuda.h). */
+ * (kda_cuda.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

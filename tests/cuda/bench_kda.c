@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * `brim bench kda --device cuda` (bench/kda_cuda.h) as a program that needs the driver alone.
+ * `brim bench kda --device cuda` (kda_cuda.h) as a program that needs the driver alone.
  *     bench_kda [SET [ROUTE,...|all [SAMPLES [CHECK_HEADS]]]]     SET: seed, sweep, packed, all */
 #include <stdio.h>
 #include <stdlib.h>
