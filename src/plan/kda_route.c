@@ -24,10 +24,9 @@ struct region {
 };
 
 static const struct region regions[] = {
-    /* H200, bench/results/h200/kda_routes.csv: 2.6 x at 2048 tokens, 3.0 x at 4096; packed, 1.9 to
-     * 2.9 x */
-    {132, 2048, 8, false, true, BRIM_KDA_ROUTE_C6_M64},
-    {132, 1024, 24, true, true, BRIM_KDA_ROUTE_C6_M64},
+    /* The routes of ring.cuh are faster still (bench/results/h200/kda_routes.csv: c6-m64 2.5 x at
+     * 2048 tokens, 2.9 x at 4096) but taken by name alone until the check with delays has passed:
+     * docs/kernels/kda_prefill.md. */
     /* H200, bench/results/h200/kda.csv: 1.6 x at 512 tokens, 2.6 to 3.6 x from 2048 on while the
      * clusters of four (30 at a time) make one wave; 1.1 to 1.6 x in two or three waves */
     {132, 512, 16, false, false, BRIM_KDA_ROUTE_C4_M128},

@@ -502,16 +502,16 @@ static void plans_stay_on_m128_where_nothing_is_measured(void **state)
     assert_true(brim_kda_plan_print(&plan, text, sizeof text) < sizeof text);
     assert_non_null(strstr(text, "\"route\":\"m128\""));
     assert_int_equal(brim_kda_plan_shape(1, 4096, 8, 0, 132, NULL, &plan, NULL), BRIM_OK);
-    assert_string_equal(plan.route, "c6-m64");
-    assert_int_equal(plan.grid, 48);
+    assert_string_equal(plan.route, "c4-m128");
+    assert_int_equal(plan.grid, 32);
     assert_int_equal(plan.workspace_bytes,
-                     BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES + 8 * 20 * KDA_PACKET_USED);
+                     BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES + 8 * 15 * KDA_PACKET_USED);
     assert_int_equal(brim_kda_plan_shape(1, 4096, 12, 0, 132, NULL, &plan, NULL), BRIM_OK);
     assert_string_equal(plan.route, "c4-m128");
     assert_int_equal(brim_kda_plan_shape(1, 4096, 64, 0, 132, NULL, &plan, NULL), BRIM_OK);
     assert_string_equal(plan.route, "m128");
     assert_int_equal(brim_kda_plan_shape(6, 8192, 4, 1, 132, NULL, &plan, NULL), BRIM_OK);
-    assert_string_equal(plan.route, "c6-m64"); /* packed: by the mean length alone */
+    assert_string_equal(plan.route, "c4-m128"); /* packed: by the mean length alone */
     assert_int_equal(brim_kda_plan_shape(16, 8192, 1, 1, 132, NULL, &plan, NULL), BRIM_OK);
     assert_string_equal(plan.route, "m128");
     assert_int_equal(brim_kda_plan_shape(1, 256, 1, 0, 132, NULL, &plan, NULL), BRIM_OK);
