@@ -9,8 +9,14 @@ typedef CUresult encode_tiled_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t,
                                  const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                                  CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-brim_status brim_tensormap_bf16(CUtensorMap *map, const void *base, int64_t n_row, int64_t n_col,
-                                int64_t stride, int box_rows, brim_error *err)
+struct box {
+    CUtensorMapDataType type;
+    int64_t n_row, n_col, stride_bytes; /* columns in elements */
+    cuuint32_t rows, cols;
+    CUtensorMapSwizzle swizzle;
+};
+
+static brim_status encode(CUtensorMap *map, const void *base, box b, brim_error *err)
 {
     void *entry = nullptr;
     cudaDriverEntryPointQueryResult found;
@@ -19,15 +25,43 @@ brim_status brim_tensormap_bf16(CUtensorMap *map, const void *base, int64_t n_ro
                              "finding cuTensorMapEncodeTiled", err));
     BRIM_REQUIRE(err, found == cudaDriverEntryPointSuccess, BRIM_E_DRIVER,
                  "the driver has no cuTensorMapEncodeTiled");
-    cuuint64_t size[2] = {(cuuint64_t)n_col, (cuuint64_t)n_row};
-    cuuint64_t stride_bytes[1] = {(cuuint64_t)stride * 2};
-    cuuint32_t box[2] = {64, (cuuint32_t)box_rows}, step[2] = {1, 1};
+    cuuint64_t size[2] = {(cuuint64_t)b.n_col, (cuuint64_t)b.n_row};
+    cuuint64_t stride[1] = {(cuuint64_t)b.stride_bytes};
+    cuuint32_t extent[2] = {b.cols, b.rows}, step[2] = {1, 1};
     CUresult code = ((encode_tiled_fn *)entry)(
-        map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)base, size, stride_bytes, box, step,
-        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        map, b.type, 2, (void *)base, size, stride, extent, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        b.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     BRIM_REQUIRE(err, code == CUDA_SUCCESS, BRIM_E_DEVICE,
-                 "tensor map of %lld x %lld, stride %lld: driver error %d", (long long)n_row,
-                 (long long)n_col, (long long)stride, (int)code);
+                 "tensor map of %lld x %lld, stride %lld bytes: driver error %d",
+                 (long long)b.n_row, (long long)b.n_col, (long long)b.stride_bytes, (int)code);
     return BRIM_OK;
+}
+
+brim_status brim_tensormap_bf16(CUtensorMap *map, const void *base, int64_t n_row, int64_t n_col,
+                                int64_t stride, int box_rows, brim_error *err)
+{
+    box b = {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, n_row, n_col, stride * 2, (cuuint32_t)box_rows, 64,
+             CU_TENSOR_MAP_SWIZZLE_128B};
+    return encode(map, base, b, err);
+}
+
+brim_status brim_tensormap_bf16_narrow(CUtensorMap *map, const void *base, int64_t n_row,
+                                       int64_t n_col, int64_t stride, int box_rows, brim_error *err)
+{
+    box b = {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, n_row, n_col, stride * 2, (cuuint32_t)box_rows, 32,
+             CU_TENSOR_MAP_SWIZZLE_64B};
+    return encode(map, base, b, err);
+}
+
+brim_status brim_tensormap_bytes(CUtensorMap *map, const void *base, int64_t n_row,
+                                 int64_t row_bytes, int box_rows, int box_bytes, brim_error *err)
+{
+    box b = {CU_TENSOR_MAP_DATA_TYPE_UINT64,
+             n_row,
+             row_bytes / BRIM_TENSORMAP_WORD,
+             row_bytes,
+             (cuuint32_t)box_rows,
+             (cuuint32_t)(box_bytes / BRIM_TENSORMAP_WORD),
+             CU_TENSOR_MAP_SWIZZLE_NONE};
+    return encode(map, base, b, err);
 }

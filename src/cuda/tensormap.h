@@ -15,4 +15,16 @@
 brim_status brim_tensormap_bf16(CUtensorMap *map, const void *base, int64_t n_row, int64_t n_col,
                                 int64_t stride, int box_rows, brim_error *err);
 
+/* The same in boxes of 32 columns: 64-byte rows, 64-byte swizzle. */
+brim_status brim_tensormap_bf16_narrow(CUtensorMap *map, const void *base, int64_t n_row,
+                                       int64_t n_col, int64_t stride, int box_rows,
+                                       brim_error *err);
+
+/* Plain bytes: n_row rows of row_bytes (a multiple of 16), cut into boxes of box_rows x box_bytes
+ * (a multiple of 16, at most 2048) that land row after row. base on 16 bytes. Columns of a box
+ * count in units of BRIM_TENSORMAP_WORD bytes. */
+enum { BRIM_TENSORMAP_WORD = 8 };
+brim_status brim_tensormap_bytes(CUtensorMap *map, const void *base, int64_t n_row,
+                                 int64_t row_bytes, int box_rows, int box_bytes, brim_error *err);
+
 #endif

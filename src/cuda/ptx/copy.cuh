@@ -81,6 +81,13 @@ BRIM_DEVICE void bulk_wait_read_all(void)
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
+/* y += v where no other thread adds to the same word: a sum that does not wait for the old value.
+ */
+BRIM_DEVICE void red_add_f32(float *y, float v)
+{
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(y), "f"(v) : "memory");
+}
+
 /* ---- streaming loads: each byte is used once --------------------------------------------------
  */
 

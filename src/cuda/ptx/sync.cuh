@@ -185,6 +185,19 @@ BRIM_DEVICE void cluster_arrive(void)
     asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
 
+BRIM_DEVICE uint32_t cluster_id_x(void)
+{
+    uint32_t id;
+    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(id));
+    return id;
+}
+
+/* All have come here; memory is not ordered. */
+BRIM_DEVICE void cluster_sync_relaxed(void)
+{
+    asm volatile("barrier.cluster.arrive.relaxed;\n\tbarrier.cluster.wait;" ::: "memory");
+}
+
 BRIM_DEVICE void cluster_sync(void)
 {
     asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");

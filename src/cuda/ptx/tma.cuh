@@ -22,4 +22,14 @@ BRIM_DEVICE void tma_load_2d(uint32_t dst, const CUtensorMap *map, int col, int 
                  : "memory");
 }
 
+/* Shared memory to the box whose first element is (col, row); what lies outside the tensor is not
+ * written. Joins the thread's current bulk group (copy.cuh). */
+BRIM_DEVICE void tma_store_2d(const CUtensorMap *map, int col, int row, uint32_t src)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+        "r"(col), "r"(row), "r"(src)
+        : "memory");
+}
+
 #endif
