@@ -2,14 +2,16 @@
  * Prefill attention on wgmma: f16 cache, head_dim 64 or 128, causal, a prefix may be cached.
  *
  * A block is 128 rows of one query head (64 where that leaves multiprocessors empty): a consumer
- * warpgroup for each 64 rows and a producer that keeps two stages of 128 keys and values in flight
- * (cp.async, because keys behind the last row must arrive as zero wherever that row is). A
- * consumer's score accumulators, packed to f16, are the A operand of the product with the values.
- * Two consumers take turns with the tensor cores, so that one multiplies while the other does its
- * softmax. Keys are taken 128 at a time from position 0, so a row's bits follow from its own
- * position. Grid: x heads, y row tiles, the longest first. */
+ * warpgroup for each 64 rows and a producer that keeps two stages of 128 keys and values in flight,
+ * by tensor maps. The tile in which the last row's keys end is copied by cp.async, because what
+ * lies behind them must arrive as zero. A consumer's score accumulators, packed to f16, are the A
+ * operand of the product with the values. Two consumers take turns with the tensor cores, so that
+ * one multiplies while the other does its softmax. Keys are taken 128 at a time from position 0, so
+ * a row's bits follow from its own position. Grid: x heads, y row tiles, the longest first. */
 #include "cuda/model/attn.cuh"
+#include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma_f16.cuh"
+#include "cuda/tensormap.h"
 
 namespace
 {
@@ -36,6 +38,11 @@ template <int head_dim, int n_group> struct layout {
     };
 };
 
+struct prefill_params {
+    CUtensorMap q, k, v; /* [n_row][n_head head_dim]; [n_head_kv n_position][head_dim] */
+    brim_cuda_attention_args a;
+};
+
 /* Addresses of the barriers of piece `n` in the order K0 V0 K1 V1 ... */
 BRIM_DEVICE uint32_t bar_full(uint32_t bars, int slot)
 {
@@ -47,66 +54,61 @@ BRIM_DEVICE uint32_t bar_empty(uint32_t bars, int slot)
     return bars + 16 + slot * 16;
 }
 
-/* rows rows of a [.][stride] f16 matrix into a swizzled tile; those from n_row on become zero. */
-template <int head_dim, int rows>
-BRIM_DEVICE void load_tile(uint32_t tile, const uint16_t *from, int64_t stride, int n_row,
-                           int thread)
+/* 128 rows of a [.][head_dim] f16 matrix into a swizzled tile; those from n_row on become zero. By
+ * the 128 threads of the producer; thread 0 says when all is there. */
+template <int head_dim>
+BRIM_DEVICE void copy_tile(uint32_t tile, const uint16_t *from, int n_row, int thread, uint32_t bar)
 {
     enum { PIECES = head_dim / 8 };
 #pragma unroll 4
-    for (int i = 0; i < rows * PIECES / 128; i++) {
+    for (int i = 0; i < PIECES; i++) {
         int row = (i * 128 + thread) / PIECES, piece = (i * 128 + thread) % PIECES;
         bool inside = row < n_row;
-        cp_async_16(tile + piece / 8 * rows * 128 + swizzle_128b(row, piece % 8),
-                    from + (inside ? row : 0) * stride + piece * 8, inside);
+        cp_async_16(tile + piece / 8 * PANEL + swizzle_128b(row, piece % 8),
+                    from + (inside ? row : 0) * head_dim + piece * 8, inside);
     }
     cp_async_commit();
+    cp_async_wait<0>();
+    fence_proxy_async_shared(); /* wgmma will read what was written here */
+    named_barrier_sync(3, 128);
+    if (thread == 0) mbarrier_arrive(bar);
 }
 
-/* Everything requested has landed and wgmma may read it. */
-BRIM_DEVICE void publish(uint32_t bar)
-{
-    fence_proxy_async_shared();
-    mbarrier_arrive(bar);
-}
-
+/* Piece i is K (even) or V (odd) of tile i / 2. */
 template <int head_dim, int n_group>
-BRIM_DEVICE void produce(const brim_cuda_attention_args &a, uint32_t smem, int head, int row0,
-                         int n_key)
+BRIM_DEVICE void produce(const prefill_params &p, uint32_t smem, int head, int row0, int n_key)
 {
     typedef layout<head_dim, n_group> L;
-    int thread = threadIdx.x - n_group * 128, head_kv = head / (a.n_head / a.kv.n_head_kv);
+    const brim_cuda_kv &kv = p.a.kv;
+    int thread = threadIdx.x - n_group * 128, head_kv = head / (p.a.n_head / kv.n_head_kv);
     uint32_t bars = smem + L::BARS;
-    int64_t head_at = (int64_t)head_kv * a.kv.n_position * head_dim;
-    const uint16_t *keys = (const uint16_t *)a.kv.k + head_at;
-    const uint16_t *values = (const uint16_t *)a.kv.v + head_at;
-    load_tile<head_dim, n_group * GROUP_ROWS>(
-        smem + L::Q, (const uint16_t *)a.q + ((int64_t)row0 * a.n_head + head) * head_dim,
-        (int64_t)a.n_head * head_dim, (int)a.n_row - row0, thread);
-    uint32_t pending = bars; /* the barrier of what was requested last */
-    int n_piece = 2 * ((n_key + KEYS - 1) / KEYS);
+    int row_kv = head_kv * (int)kv.n_position, n_full = 2 * (n_key / KEYS);
+    if (thread == 0) {
+        mbarrier_arrive_expect_tx(bars, L::N_PANEL * L::Q_PANEL);
+        for (int panel = 0; panel < L::N_PANEL; panel++)
+            tma_load_2d(smem + L::Q + panel * L::Q_PANEL, &p.q, head * head_dim + panel * 64, row0,
+                        bars);
 #pragma unroll 1
-    for (int i = 0; i < n_piece; i++) {
-        int slot = i % (2 * N_STAGE), use = i / (2 * N_STAGE), key0 = i / 2 * KEYS;
-        if (use > 0 && !mbarrier_try_wait(bar_empty(bars, slot), (use - 1) & 1)) {
-            if (pending) { /* do not hold back what has come */
-                cp_async_wait<0>();
-                publish(pending);
-                pending = 0;
-            }
-            mbarrier_wait(bar_empty(bars, slot), (use - 1) & 1);
+        for (int i = 0; i < n_full; i++) {
+            int slot = i % (2 * N_STAGE), use = i / (2 * N_STAGE);
+            if (use > 0) mbarrier_wait(bar_empty(bars, slot), (use - 1) & 1);
+            uint32_t tile = smem + (i % 2 ? L::V : L::K) + i / 2 % N_STAGE * L::TILE;
+            mbarrier_arrive_expect_tx(bar_full(bars, slot), L::TILE);
+            for (int panel = 0; panel < L::N_PANEL; panel++)
+                tma_load_2d(tile + panel * PANEL, i % 2 ? &p.v : &p.k, panel * 64,
+                            row_kv + i / 2 * KEYS, bar_full(bars, slot));
         }
-        uint32_t tile = smem + (i % 2 ? L::V : L::K) + i / 2 % N_STAGE * L::TILE;
-        load_tile<head_dim, KEYS>(tile, (i % 2 ? values : keys) + (int64_t)key0 * head_dim,
-                                  head_dim, n_key - key0, thread);
-        if (pending) {
-            cp_async_wait<1>();
-            publish(pending);
-        }
-        pending = bar_full(bars, slot);
     }
-    cp_async_wait<0>();
-    publish(pending);
+    if (n_key % KEYS == 0) return;
+    named_barrier_sync(3, 128); /* the waits below are for phases that come after those above */
+    for (int i = n_full; i < n_full + 2; i++) {
+        int slot = i % (2 * N_STAGE), use = i / (2 * N_STAGE), key0 = i / 2 * KEYS;
+        if (use > 0) mbarrier_wait(bar_empty(bars, slot), (use - 1) & 1);
+        copy_tile<head_dim>(smem + (i % 2 ? L::V : L::K) + i / 2 % N_STAGE * L::TILE,
+                            (const uint16_t *)(i % 2 ? kv.v : kv.k) +
+                                ((int64_t)row_kv + key0) * head_dim,
+                            n_key - key0, thread, bar_full(bars, slot));
+    }
 }
 
 /* s = q k^T of 64 rows and 128 keys; to be committed. */
@@ -270,17 +272,23 @@ BRIM_DEVICE void consume(const brim_cuda_attention_args &a, uint32_t smem, int h
 }
 
 template <int head_dim, int n_group>
-__global__ void __launch_bounds__(128 + 128 * n_group, 1) attn_prefill(brim_cuda_attention_args a)
+__global__ void __launch_bounds__(128 + 128 * n_group, 1)
+    attn_prefill(const __grid_constant__ prefill_params p)
 {
+    const brim_cuda_attention_args &a = p.a;
     typedef layout<head_dim, n_group> L;
     extern __shared__ uint8_t smem_raw[];
     uint32_t smem = (smem_u32(smem_raw) + 1023) & ~1023u, bars = smem + L::BARS;
     if (threadIdx.x == 0) {
-        mbarrier_init(bars, 128);
+        mbarrier_init(bars, 1);
         for (int slot = 0; slot < 2 * N_STAGE; slot++) {
-            mbarrier_init(bar_full(bars, slot), 128);
+            mbarrier_init(bar_full(bars, slot), 1);
             mbarrier_init(bar_empty(bars, slot), n_group * 128);
         }
+        fence_mbarrier_init();
+        tma_prefetch_map(&p.q);
+        tma_prefetch_map(&p.k);
+        tma_prefetch_map(&p.v);
     }
     griddepcontrol_launch_dependents();
     griddepcontrol_wait();
@@ -292,7 +300,7 @@ __global__ void __launch_bounds__(128 + 128 * n_group, 1) attn_prefill(brim_cuda
     int first_pos = (int)first_key, end = row0 + ROWS < a.n_row ? row0 + ROWS : (int)a.n_row;
     if (threadIdx.x >= n_group * 128) {
         if (n_group > 1) setmaxnreg_dec<40>();
-        if (inside) produce<head_dim, n_group>(a, smem, head, row0, first_pos + end);
+        if (inside) produce<head_dim, n_group>(p, smem, head, row0, first_pos + end);
     } else {
         if (n_group > 1) setmaxnreg_inc<232>();
         if (inside) consume<head_dim, n_group>(a, smem, head, row0, first_pos, first_pos + end);
@@ -308,7 +316,13 @@ brim_status launch(const brim_cuda_attention_args &a, cudaStream_t stream, brim_
     shape.block = dim3(128 + 128 * n_group);
     shape.smem_bytes = layout<head_dim, n_group>::SMEM_BYTES;
     shape.pdl = a.pdl;
-    return BRIM_LAUNCH((attn_prefill<head_dim, n_group>), shape, stream, a, err);
+    prefill_params p = {};
+    p.a = a;
+    int64_t width = (int64_t)a.n_head * head_dim, n_kv = a.kv.n_head_kv * a.kv.n_position;
+    BRIM_TRY(brim_tensormap_bf16(&p.q, a.q, a.n_row, width, width, ROWS, err));
+    BRIM_TRY(brim_tensormap_bf16(&p.k, a.kv.k, n_kv, head_dim, head_dim, KEYS, err));
+    BRIM_TRY(brim_tensormap_bf16(&p.v, a.kv.v, n_kv, head_dim, head_dim, KEYS, err));
+    return BRIM_LAUNCH((attn_prefill<head_dim, n_group>), shape, stream, p, err);
 }
 
 } // namespace
@@ -321,6 +335,9 @@ extern "C" brim_status brim_cuda_attention_prefill(const struct brim_cuda_attent
     cudaStream_t s = (cudaStream_t)stream;
     if (args->kv.dtype != BRIM_DTYPE_F16 || (args->kv.head_dim != 64 && args->kv.head_dim != 128))
         return brim_cuda_attn_any(args, s, err);
+    BRIM_REQUIRE(err, args->kv.n_head_kv * args->kv.n_position <= INT32_MAX, BRIM_E_RANGE,
+                 "attention: a cache of %lld positions is too long for prefill",
+                 (long long)args->kv.n_position);
     bool halve = (args->n_row + 127) / 128 * args->n_head < N_SM;
     if (args->kv.head_dim == 64)
         return halve ? launch<64, 1>(*args, s, err) : launch<64, 2>(*args, s, err);

@@ -17,7 +17,7 @@ namespace
 
 enum { N_BLOCK = 8, N_THREAD = 1024, N_WARP = N_THREAD / 32, KEY_LOW_BITS = 32 };
 enum {
-    N_BIN = 64,        /* quarters of (largest - logit) / temperature: what weighs e^-16 or more */
+    N_BIN = 64,        /* eighths of (largest - logit) / temperature: what weighs e^-8 or more */
     MAX_SORTED = 2048, /* two keys a thread */
     MAX_RANGES = 32,   /* kept in shared memory */
     BATCH = 5          /* loads of 4 logits in flight a thread: a vocabulary of 163,840 */
@@ -30,7 +30,8 @@ struct sample_params {
     int id_bits; /* ids are below 1 << id_bits */
 };
 
-/* Exchange between the blocks; two sets of slots, so that one barrier a round is enough. */
+/* Exchange between the blocks; two sets of slots, so that one barrier a round is enough. Blocks
+ * only write to each other, and only before a barrier: none is written to after it has ended. */
 struct exchange {
     double value[2][N_BLOCK];
     unsigned long long key[2][N_BLOCK];
@@ -89,24 +90,24 @@ BRIM_DEVICE double cluster_total(exchange &x, int &round, double v)
     return sum;
 }
 
+/* The largest of a warp in every lane. */
+BRIM_DEVICE unsigned long long warp_best(unsigned long long key)
+{
+    uint32_t high = (uint32_t)(key >> KEY_LOW_BITS), low = (uint32_t)key;
+    uint32_t most = __reduce_max_sync(0xFFFFFFFFu, high);
+    uint32_t of_most = __reduce_max_sync(0xFFFFFFFFu, high == most ? low : 0);
+    return (unsigned long long)most << KEY_LOW_BITS | of_most;
+}
+
 /* Largest over the cluster, in every thread. */
 BRIM_DEVICE unsigned long long cluster_max(exchange &x, int &round, unsigned long long v)
 {
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-        unsigned long long other = __shfl_xor_sync(0xFFFFFFFFu, v, step);
-        v = other > v ? other : v;
-    }
+    v = warp_best(v);
     if (threadIdx.x % 32 == 0) x.key_part[threadIdx.x / 32] = v;
     __syncthreads();
     int set = round++ & 1;
     if (threadIdx.x < 32) {
-        v = x.key_part[threadIdx.x];
-#pragma unroll
-        for (int step = 16; step > 0; step /= 2) {
-            unsigned long long other = __shfl_xor_sync(0xFFFFFFFFu, v, step);
-            v = other > v ? other : v;
-        }
+        v = warp_best(x.key_part[threadIdx.x]);
         if (threadIdx.x < N_BLOCK)
             st_shared_cluster_u64(mapa_u32(smem_u32(&x.key[set][cluster_ctarank()]), threadIdx.x),
                                   v);
@@ -220,9 +221,9 @@ BRIM_DEVICE unsigned long long draw_by_id(exchange &x, int &round, const candida
 }
 
 /* The bin of a candidate, N_BIN or more for those too light for any. */
-BRIM_DEVICE int bin_of(float logit, float largest, float temperature)
+BRIM_DEVICE int bin_of(float logit, float largest, float inv_temperature)
 {
-    return (int)fminf((largest - logit) / temperature * 4, (float)N_BIN);
+    return (int)fminf((largest - logit) * inv_temperature * 8, (float)N_BIN);
 }
 
 /* Inclusive prefix sum over the block. */
@@ -277,7 +278,7 @@ BRIM_DEVICE int draw_sorted(exchange &x, const brim_cuda_sample_args &a, int n, 
     unsigned long long key[2] = {x.sorted[i], x.sorted[i + 1]};
     float w[2];
     for (int j = 0; j < 2; j++)
-        w[j] = i + j < n_keep ? expf((key_logit(key[j]) - largest) / a.temperature) : 0;
+        w[j] = i + j < n_keep ? expf((key_logit(key[j]) - largest) * (1.0f / a.temperature)) : 0;
     double upto1 = block_scan(x, (double)w[0] + (double)w[1]), upto0 = upto1 - (double)w[1];
     if (a.top_p < 1) {
         if (i + 1 == (MAX_SORTED - 1)) x.value[0][0] = upto1;
@@ -302,12 +303,14 @@ BRIM_DEVICE int draw_sorted(exchange &x, const brim_cuda_sample_args &a, int n, 
 BRIM_DEVICE bool gather_best(exchange &x, int &round, const brim_cuda_sample_args &a,
                              const candidates &c, float largest, double sum, double *all)
 {
+    float inv_temperature = 1.0f / a.temperature;
+    int top_k = a.top_k > 0 && a.top_k < a.n_vocab ? a.top_k : 0;
     int rank = (int)cluster_ctarank(), t = threadIdx.x;
     for (int i = t; i < N_BIN; i += N_THREAD) x.bins[rank][i] = 0;
     if (t == 0) x.n_found = x.offset = 0;
     __syncthreads();
     for (int i = t; i < c.n; i += N_THREAD) {
-        int bin = bin_of(c.logits[i], largest, a.temperature);
+        int bin = bin_of(c.logits[i], largest, inv_temperature);
         if (bin < N_BIN) atomicAdd(&x.bins[rank][bin], 1);
     }
     __syncthreads();
@@ -327,18 +330,20 @@ BRIM_DEVICE bool gather_best(exchange &x, int &round, const brim_cuda_sample_arg
             int other = __shfl_up_sync(0xFFFFFFFFu, upto, step);
             if (t >= step) upto += other;
         }
-        bool fit0 = upto - count[1] <= MAX_SORTED, fit1 = upto <= MAX_SORTED;
+        int upto0 = upto - count[1], before0 = upto0 - count[0];
+        int k = top_k ? top_k : MAX_SORTED + 1; /* bins that begin below the k-th are wanted */
+        bool fit0 = upto0 <= MAX_SORTED && before0 < k, fit1 = upto <= MAX_SORTED && upto0 < k;
         int last_bin =
             __popc(__ballot_sync(0xFFFFFFFFu, fit0)) + __popc(__ballot_sync(0xFFFFFFFFu, fit1));
-        int n_upto = __reduce_max_sync(0xFFFFFFFFu, fit1 ? upto : fit0 ? upto - count[1] : 0);
+        int n_upto = __reduce_max_sync(0xFFFFFFFFu, fit1 ? upto : fit0 ? upto0 : 0);
         if (t == 0) x.last_bin = last_bin, x.n_upto = n_upto;
     }
     __syncthreads();
-    bool enough = a.top_k > 0 && a.top_k < a.n_vocab && a.top_k <= x.n_upto;
-    if (!enough && a.top_p < 1 && !(a.top_k > 0 && a.top_k < a.n_vocab)) {
+    bool enough = top_k > 0 && top_k <= x.n_upto;
+    if (top_k == 0) {
         double near = 0;
         for (int i = t; i < c.n; i += N_THREAD)
-            if (bin_of(c.logits[i], largest, a.temperature) < x.last_bin)
+            if (bin_of(c.logits[i], largest, inv_temperature) < x.last_bin)
                 near += (double)c.weights[i];
         enough = cluster_total(x, round, near) >= (double)a.top_p * *all;
     }
@@ -347,7 +352,7 @@ BRIM_DEVICE bool gather_best(exchange &x, int &round, const brim_cuda_sample_arg
         atomicAdd(&x.offset, x.bins[i / x.last_bin][i % x.last_bin]);
     __syncthreads();
     for (int i = t; i < c.n; i += N_THREAD)
-        if (bin_of(c.logits[i], largest, a.temperature) < x.last_bin)
+        if (bin_of(c.logits[i], largest, inv_temperature) < x.last_bin)
             st_shared_cluster_u64(
                 mapa_u32(smem_u32(&x.sorted[x.offset + atomicAdd(&x.n_found, 1)]), 0),
                 key_of(c.logits[i], c.first + i));
@@ -392,18 +397,18 @@ BRIM_DEVICE void each_logit(const brim_cuda_sample_args &a, const exchange &x, i
     }
 }
 
-/* Of what a thread has seen so far: the best key, and whether a number was not finite. */
+/* Of what a thread has seen so far, ids rising: the largest, its id (-1: nothing above -infinity),
+ * and whether a number was not finite. */
 struct best_seen {
-    unsigned long long key;
+    float logit;
+    int id;
     bool odd;
 };
 
 BRIM_DEVICE void see(best_seen &b, float logit, int id)
 {
     b.odd |= !(logit < CUDART_INF_F);
-    if (!(logit > -CUDART_INF_F)) return;
-    unsigned long long key = key_of(logit, id);
-    b.key = key > b.key ? key : b.key;
+    if (logit > b.logit) b.logit = logit, b.id = id;
 }
 
 __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
@@ -428,7 +433,7 @@ __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
     cluster_sync(); /* every block has started: its shared memory may be written */
     griddepcontrol_wait();
 
-    best_seen b = {0, false};
+    best_seen b = {-CUDART_INF_F, -1, false};
     if (!keep)
         each_logit(a, x, first, n, [&](int i, bool inside, float logit) {
             if (inside) see(b, logit, first + i);
@@ -452,18 +457,20 @@ __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
         for (int i = threadIdx.x; i < n; i += N_THREAD) see(b, logits[i], first + i);
     }
     /* A NaN or infinity anywhere outranks every key. */
-    unsigned long long best = cluster_max(x, round, __syncthreads_or(b.odd) ? ~0ull : b.key);
+    unsigned long long best = cluster_max(x, round,
+                                          __syncthreads_or(b.odd) ? ~0ull
+                                          : b.id < 0              ? 0
+                                                                  : key_of(b.logit, b.id));
     if (best == 0 || best == ~0ull || greedy) {
         if (rank == 0 && threadIdx.x == 0)
             finish(a, best == 0 || best == ~0ull ? -1 : key_id(best));
-        cluster_sync(); /* nobody writes into a block that has ended */
         return;
     }
 
-    float largest = key_logit(best);
+    float largest = key_logit(best), inv_temperature = 1.0f / a.temperature;
     double sum = 0;
     for (int i = threadIdx.x; i < n; i += N_THREAD) {
-        weights[i] = expf((logits[i] - largest) / a.temperature);
+        weights[i] = expf((logits[i] - largest) * inv_temperature);
         sum += (double)weights[i];
     }
     __syncthreads();
@@ -509,7 +516,6 @@ __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
         id = (int)draw_by_id(x, round, c, target);
     }
     if (rank == 0 && threadIdx.x == 0) finish(a, id);
-    cluster_sync();
 }
 
 int64_t chunk_of(int64_t n_vocab)
