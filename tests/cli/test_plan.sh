@@ -40,7 +40,7 @@ expect "exit code of a refusal" 1 "$(code plan split-k --rows 1 --inner 100 --ou
 expect "exit code without rows" 2 "$(code plan split-k --inner 128 --outputs 1)"
 expect "exit code without processors" 2 "$(code plan split-k --rows 1 --inner 128 --outputs 1 --policy device)"
 kda() { "$brim" plan kda "$@" 2>&1 | cut -d, -f1,3-8; }
-expect "kda, few heads" '{"route":"c6-m64","grid":48,"cluster":6,"owners":2,"helpers":4,"instances":16,"depth":20' \
+expect "kda, few heads" '{"route":"c4-m128","grid":32,"cluster":4,"owners":1,"helpers":3,"instances":12,"depth":15' \
     "$(kda --tokens 4096 --heads 8)"
 expect "kda, more heads" '{"route":"c4-m128","grid":64,"cluster":4,"owners":1,"helpers":3,"instances":12,"depth":15' \
     "$(kda --tokens 4096 --heads 16)"
