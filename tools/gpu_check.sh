@@ -13,7 +13,7 @@
 #   bench-model         rates of a synthetic Qwen3-4B at every level, and where a step's time goes; the command
 #                       brim and libbrim.so lie in DIR or above it
 #   sweep-w4            every row count from 1 to 256, each projection, through the operator's choice of kernel
-#   bench-w4 bench-w4-op bench-model-kernels bench-kda  times, as CSV; nothing is timed that failed its check
+#   bench-w4 bench-w4-op bench-model-kernels bench-operators bench-kda  times, as CSV; nothing is timed that failed its check
 # The programs (default build/release/tests) need the driver alone, so DIR may be a copy from a machine
 # without a GPU. Files go to $OUT (default out/), named by part; each names driver, date and clocks.
 # Ends with "N passed, N failed, N skipped", one for each program run.
@@ -87,6 +87,7 @@ for part in "$@"; do
         step kda-gate.log "$programs/gpu_check_kda_gate" m128,m64,c4-m128,c6-m64
         step kda-routes.log timeout 120 "$programs/gpu_check_kda_routes" equal streams big
         step kda-delay.log timeout 30 "$programs/gpu_check_kda_routes" delay
+        step kda-split.log "$programs/gpu_check_kda_split"
         ;;
     sanitize)
         for tool in memcheck synccheck; do
@@ -100,6 +101,7 @@ for part in "$@"; do
             step "$tool-sample.log" "${check[@]}" "$programs/gpu_check_sample" short
             step "$tool-kda.log" "${check[@]}" "$programs/gpu_check_kda" m128 short
             step "$tool-kda-routes.log" "${check[@]}" "$programs/gpu_check_kda_routes" tiny
+            step "$tool-kda-split.log" "${check[@]}" "$programs/gpu_check_kda_split" short
         done
         ;;
     # Every route at two lengths under all four tools.
@@ -135,7 +137,17 @@ for part in "$@"; do
         ;;
     bench-w4-op) bench w4_split.csv "$programs/gpu_check_w4_op" bench ;;
     bench-model-kernels) bench model_kernels.csv "$programs/gpu_bench_model" ;;
-    bench-kda) bench kda.csv "$programs/gpu_bench_kda" all all 8 ;;
+    bench-kda)
+        bench kda_routes.csv "$programs/gpu_bench_kda" all all 8
+        bench kda_split.csv "$programs/gpu_check_kda_split" bench
+        bench kda_split_weak.csv "$programs/gpu_check_kda_split" bench weak
+        ;;
+    bench-operators)
+        bench operators.txt "${BRIM:-$programs/../brim}" bench operators --device cuda --model qwen3-4b --quiet --include-split-k \
+            --cold 200 --iterations 30 --context 16 --context 32 --context 64 --context 128 --context 2048 \
+            --prefill-projection q --prefill-projection k --prefill-projection v --prefill-projection o \
+            --prefill-projection gate --prefill-projection up --prefill-projection down
+        ;;
     *)
         echo "error: no part is called '$part'; see the head of $0"
         exit 2

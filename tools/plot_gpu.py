@@ -3,7 +3,7 @@
 """Plots of the GPU's results as SVG (needs matplotlib).
 
   tools/plot_gpu.py w4 bench/results/h200/w4_peers.csv [bench/results/h200/w4_sweep.csv]   time against rows
-  tools/plot_gpu.py kda bench/results/h200/kda.csv [bench/results/h200/kda_peers.csv]      time against tokens
+  tools/plot_gpu.py kda bench/results/h200/kda_routes.csv bench/results/h200/kda_split.csv bench/results/h200/kda_peers_earlier.csv
 
 Written beside the first file, with its name.
 """
@@ -17,7 +17,7 @@ matplotlib.rcParams["svg.hashsalt"] = "brim"  # the same file from the same figu
 matplotlib.rcParams["svg.fonttype"] = "none"
 import matplotlib.pyplot as plt  # noqa: E402
 
-COLOURS = {"brim": "#1f6fb4", "split": "#1f6fb4", "cublas bf16": "#8c8c8c", "torch int4": "#c0a060", "fla": "#8c8c8c",
+COLOURS = {"brim": "#1f6fb4", "split": "#1f6fb4", "FLA": "#8c8c8c", "cublas bf16": "#8c8c8c", "torch int4": "#c0a060",
            "m128": "#8fc1e8", "m64": "#7a9ec9", "floor": "#333333"}
 
 
@@ -63,33 +63,42 @@ def plot_w4(peers, sweep):
     finish(figure, axes, peers.removesuffix(".csv") + ".svg", "rows (M)", "cold, graph replay")
 
 
-def plot_kda(own, peers):
+def plot_kda(own, split, peers):
     lines = [r for r in rows_of(own) if int(r["n_seq"]) == 1]
-    other = rows_of(peers) if peers else []
-    figure, axes = plt.subplots(2, 2, figsize=(10, 7), squeeze=False)
-    for ax, n_head in zip(axes.flat, (1, 4, 12, 64)):
-        mine = [r for r in lines if int(r["n_head"]) == n_head]
-        for route in dict.fromkeys(r["route"] for r in mine):
-            at = sorted((int(r["n_tok"]), float(r["us_median"])) for r in mine if r["route"] == route)
-            ax.plot(*zip(*at), marker="o", ms=3, lw=1.2, color=COLOURS.get(route), label=route)
-        at = sorted((int(r["tokens"]), float(r["median_us"])) for r in other
-                    if r["peer"].startswith("fla") and int(r["heads"]) == n_head and int(r["sequences"]) == 1
-                    and r["gate"] == "lower_bound")
-        if at:
-            ax.plot(*zip(*at), marker="s", ms=3, lw=1.2, color=COLOURS["fla"], label="FLA")
-        tokens = sorted({int(r["n_tok"]) for r in mine})
+    cut = [r for r in rows_of(split) if int(r["n_seq"]) == 1]
+    other = [r for r in rows_of(peers) if r["shape"] == "1 sequence" and r["impl"] in ("fla_triton", "cudnn_kda_hopper_cuda")
+             and "raw gates -12" not in r["note"]]
+    figure, axes = plt.subplots(2, 3, figsize=(13, 7), squeeze=False)
+    for ax, n_head in zip(axes.flat, (1, 4, 8, 12, 64, 96)):
+        series = {}
+        for r in lines:
+            if int(r["n_head"]) == n_head:
+                series.setdefault(r["route"], []).append((int(r["n_tok"]), float(r["us_median"])))
+        for r in cut:
+            if int(r["n_head"]) == n_head:
+                name = "split" if r["gates"] != "weak" else "split, weak gates"
+                series.setdefault(name, []).append((int(r["n_tok"]), float(r["split_us"])))
+        for r in other:
+            if int(r["heads_or_outputs"]) == n_head:
+                name = "FLA" if r["impl"] == "fla_triton" else "cudnn-frontend"
+                series.setdefault(name, []).append((int(r["M_or_T"]), float(r["median_us"])))
+        for name, at in series.items():
+            ax.plot(*zip(*sorted(set(at))), marker="o", ms=3, lw=1.2, color=COLOURS.get(name), label=name)
+        tokens = sorted({t for at in series.values() for t, _ in at})
         if tokens:  # q, k, v, g, out in bf16, beta, at the measured copy rate
             floor = [(t, t * n_head * (5 * 256 + 2) / 4.3e6) for t in tokens]
             ax.plot(*zip(*floor), ls=":", lw=1, color=COLOURS["floor"], label="memory floor")
         ax.set_title(f"{n_head} heads", fontsize=9)
-    finish(figure, axes, own.removesuffix(".csv") + ".svg", "tokens (T)", "cold, graph replay")
+    finish(figure, axes, split.removesuffix(".csv") + ".svg", "tokens (T)", "cold, graph replay")
 
 
 def main():
     if len(sys.argv) < 3 or sys.argv[1] not in ("w4", "kda"):
         sys.exit(__doc__)
-    plot = plot_w4 if sys.argv[1] == "w4" else plot_kda
-    plot(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)
+    if sys.argv[1] == "w4":
+        plot_w4(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)
+    else:
+        plot_kda(*sys.argv[2:5])
 
 
 if __name__ == "__main__":

@@ -320,7 +320,7 @@ static void bench(int argc, char **argv)
         float split = time_route(&d, "split", length, 0, flush, stream);
         if (brim_kda_plan_make(&d.args, &plan, &err) != BRIM_OK) exit(2);
         printf("%d,%d,%d,%s,%.1f,%.1f,%d,%d,%d\n", (int)shapes[i][0], (int)shapes[i][1],
-               (int)shapes[i][2], weak ? "weak" : "N(0,1)", (double)serial, (double)split,
+               (int)shapes[i][2], weak ? "weak" : "normal", (double)serial, (double)split,
                plan.split_length, plan.split_window, (int)plan.grid);
         fflush(stdout);
         kda_device_free(&d);
