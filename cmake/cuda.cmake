@@ -24,6 +24,8 @@ function(brim_cuda_library)
   target_compile_options(brim_cuda_objects PRIVATE
     "SHELL:-gencode=arch=compute_90a,code=sm_90a" -lineinfo
     "SHELL:-Xcompiler -Wall,-Wextra,-Wshadow"
+    # A C program links the library without the C++ runtime: launch stubs hold guarded statics otherwise.
+    "SHELL:-Xcompiler -fno-threadsafe-statics,-fno-exceptions"
     # A serialized wgmma costs more than 2x; ptxas only warns of it.
     "SHELL:-Xptxas --warning-as-error")
   set_target_properties(brim_cuda_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)

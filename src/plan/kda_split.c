@@ -38,7 +38,7 @@ struct brim_kda_split_plan brim_kda_split_plan_make(int64_t n_seq, int64_t n_row
     int64_t longest = ceil_div(max_tok > 0 ? max_tok : 1, CHUNK);
     double best = 0;
 
-    for (int64_t n = 1; n <= longest && n <= 4 * n_processor; n++) {
+    for (int64_t n = 1; n == 1 || (n <= longest && n <= 4 * n_processor); n++) {
         int l = length > 0 ? length : (int)ceil_div(longest, n);
         int w = window > 0 ? window : choose_window(l);
         int64_t n_segment =

@@ -266,7 +266,9 @@ static double log_bound(const brim_kda_args *args, const struct brim_kda_task *t
                         const struct chunk *c)
 {
     double by_decay = 0, by_packet = 0;
-    for (int i = 0; i < D; i++) by_packet = fmax(by_packet, c->gamma[i]);
+    /* comparisons, not fmax: GCC 12 for AArch64 fails on that reduction */
+    for (int i = 0; i < D; i++)
+        if (!(c->gamma[i] <= by_packet)) by_packet = c->gamma[i];
     for (int r = 0; r < C; r++) {
         by_packet += norm2(c->kr[r], D) * norm2(c->w[r], D);
         if (t0 + r >= task->n_tok) continue;
