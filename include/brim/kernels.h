@@ -74,7 +74,8 @@ typedef struct brim_kda_args {
     /* Nonzero admits route "split" (CUDA): segments of a sequence run at once where the gates are
      * proved to have forgotten what lies before (docs/kernels/kda_split.md). Its bits differ from
      * the other routes', which agree among themselves, and depend on the plan: pin it by the
-     * chunks (of 32 tokens) of a segment and of its window; 0: chosen from the shape. */
+     * chunks (of 32 tokens) of a segment and of its window (at most 8, and no longer than the
+     * segment); 0: chosen from the shape. */
     int allow_split, split_length, split_window;
 
     /* Fixed batch: n_seq sequences of n_tok tokens each, cu_seqlens NULL.
