@@ -263,6 +263,8 @@ static void plans_cover_every_sequence(void **state)
                 assert_in_range(plan.length, 1, (tokens[i] + 31) / 32);
                 assert_in_range(plan.window, 1, plan.length);
                 assert_true(plan.window <= KDA_MAX_WINDOW);
+                assert_int_equal(KDA_MAX_WINDOW, BRIM_KDA_WINDOW_MAX);
+                assert_int_equal(KDA_MAX_WINDOW, BRIM_KDA_SPLIT_MAX_WINDOW);
                 assert_true(plan.n_slot / n * plan.length * 32 >= tokens[i]);
                 assert_int_equal(plan.n_slot % n, 0);
                 size_t least = (size_t)(plan.n_slot * heads[j]) * KDA_RECORD_FLOATS * 4 +
