@@ -59,10 +59,12 @@ static bool wants_split(const brim_kda_args *args, int64_t total, int64_t n_proc
 static brim_status plan_any(const brim_kda_args *args, struct schedule *schedule,
                             brim_kda_plan *plan, brim_error *err)
 {
-    int64_t n_processor, n_task = args->n_seq * args->n_value_head;
+    int64_t n_processor;
 
     *schedule = (struct schedule){0};
+    BRIM_REQUIRE(err, plan, BRIM_E_ARGUMENT, "kda: the plan is null");
     BRIM_TRY(brim_kda_check(args, err));
+    int64_t n_task = args->n_seq * args->n_value_head;
     if (args->device == BRIM_KERNEL_CPU) return plan_cpu(args, plan, err);
     BRIM_TRY(brim_kda_cuda_processors(&n_processor, err));
     int64_t total = args->cu_seqlens ? args->n_tok : args->n_seq * args->n_tok;
@@ -105,6 +107,7 @@ brim_status brim_kda_supported(const brim_kda_args *args, brim_error *err)
 brim_status brim_kda_workspace_bytes(const brim_kda_args *args, size_t *n_bytes, brim_error *err)
 {
     brim_kda_plan plan;
+    BRIM_REQUIRE(err, n_bytes, BRIM_E_ARGUMENT, "kda: n_bytes is null");
     BRIM_TRY(brim_kda_plan_make(args, &plan, err));
     *n_bytes = plan.workspace_bytes;
     return BRIM_OK;

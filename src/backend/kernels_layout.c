@@ -114,7 +114,7 @@ static const struct {
 
 size_t brim_struct_layout(const char *name, char *text, size_t capacity)
 {
-    for (size_t s = 0; s < sizeof structs / sizeof *structs; s++) {
+    for (size_t s = 0; name && s < sizeof structs / sizeof *structs; s++) {
         if (strcmp(name, structs[s].name)) continue;
         size_t len = (size_t)snprintf(text, capacity, "%zu\n", structs[s].size);
         for (size_t i = 0; i < structs[s].n_member; i++) {

@@ -136,6 +136,93 @@ static brim_status check_state(const brim_kda_args *args, brim_error *err)
     return BRIM_OK;
 }
 
+/* Where an operand lies: rows of `width` bytes, `pitch` apart, `bytes` from first to last. */
+struct span {
+    const char *name;
+    uintptr_t at;
+    uint64_t bytes, pitch, width;
+};
+
+/* n_block blocks of n_row rows of n_head pieces of `piece` elements; false: beyond 64 bits. */
+static bool span_make(struct span *s, const char *name, const void *data, size_t element,
+                      int64_t n_block, int64_t block, int64_t n_row, int64_t row, int64_t n_head,
+                      int64_t head, int64_t piece)
+{
+    uint64_t blocks = 0, rows = 0, heads = 0, sum;
+    *s = (struct span){.name = name, .at = (uintptr_t)data};
+    if (!data || n_block == 0 || n_row == 0) return true;
+    if (!brim_mul_u64((uint64_t)(n_block - 1), (uint64_t)block, &blocks) ||
+        !brim_mul_u64((uint64_t)(n_row - 1), (uint64_t)row, &rows) ||
+        !brim_mul_u64((uint64_t)(n_head - 1), (uint64_t)head, &heads) || blocks > INT64_MAX / 4 ||
+        rows > INT64_MAX / 4 || heads > INT64_MAX / 4)
+        return false;
+    sum = blocks + rows + heads + (uint64_t)piece;
+    if (!brim_mul_u64(sum, element, &s->bytes) || s->at + s->bytes < s->at) return false;
+    s->width = (heads + (uint64_t)piece) * element;
+    /* blocks that do not start on a row of the first one leave no common pitch */
+    s->pitch = n_block > 1 && (row == 0 || block % row) ? 0 : (uint64_t)row * element;
+    return true;
+}
+
+/* Rows of equal pitch may lie beside each other, as views of one packed projection do. */
+static bool spans_meet(const struct span *a, const struct span *b)
+{
+    if (!a->bytes || !b->bytes || a->at + a->bytes <= b->at || b->at + b->bytes <= a->at)
+        return false;
+    if (!a->pitch || a->pitch != b->pitch) return true;
+    uint64_t apart = b->at >= a->at ? (b->at - a->at) % a->pitch
+                                    : (a->pitch - (a->at - b->at) % a->pitch) % a->pitch;
+    return !(apart >= a->width && apart + b->width <= a->pitch);
+}
+
+/* Everything must fit an address space, and what is written must lie apart from the rest. */
+static brim_status check_apart(const brim_kda_args *args, brim_error *err)
+{
+    int64_t n_block = args->cu_seqlens ? 1 : args->n_seq, hv = args->n_value_head;
+    int64_t n_state = args->state_index ? args->n_slot : args->n_seq;
+    int64_t n_checkpoint = args->cu_seqlens ? args->n_tok / BRIM_KDA_CHECKPOINT
+                                            : args->n_seq * (args->n_tok / BRIM_KDA_CHECKPOINT);
+    size_t state = dtype_bytes(args->state_dtype);
+    enum { OUT, FINAL, CHECKPOINTS, INITIAL, Q, K, V, G, BETA, N };
+    struct span s[N];
+    bool fits = args->n_tok <= INT64_MAX / (args->n_seq > 1 ? args->n_seq : 1);
+    const struct {
+        const char *name;
+        const void *data;
+        const brim_kda_stride *stride;
+        size_t element;
+        int64_t n_head, piece;
+    } rows[] = {
+        [Q] = {"q", args->q, &args->q_stride, 2, args->n_head, 128},
+        [K] = {"k", args->k, &args->k_stride, 2, args->n_head, 128},
+        [V] = {"v", args->v, &args->v_stride, 2, hv, 128},
+        [G] = {"g", args->g, &args->g_stride, dtype_bytes(args->g_dtype), hv, 128},
+        [BETA] = {"beta", args->beta, &args->beta_stride, dtype_bytes(args->beta_dtype), hv, 1},
+        [OUT] = {"out", args->out, &args->out_stride, 2, hv, 128}};
+    for (int i = 0; i < N && fits; i++)
+        if (i == OUT || i >= Q)
+            fits = span_make(&s[i], rows[i].name, rows[i].data, rows[i].element, n_block,
+                             rows[i].stride->batch, args->n_tok, rows[i].stride->token,
+                             rows[i].n_head, rows[i].stride->head, rows[i].piece);
+    fits = fits &&
+           span_make(&s[FINAL], "final_state", args->final_state, state, 1, 0, n_state,
+                     args->state_stride, hv, 16384, 16384) &&
+           span_make(&s[INITIAL], "initial_state", args->initial_state, state, 1, 0, n_state,
+                     args->state_stride, hv, 16384, 16384) &&
+           span_make(&s[CHECKPOINTS], "checkpoints", args->checkpoints, state, 1, 0, n_checkpoint,
+                     hv * 16384, hv, 16384, 16384);
+    BRIM_REQUIRE(err, fits, BRIM_E_SHAPE,
+                 "kda: n_seq %lld, n_tok %lld and the strides reach beyond what memory can hold",
+                 (long long)args->n_seq, (long long)args->n_tok);
+    for (int i = OUT; i <= CHECKPOINTS; i++)
+        for (int j = i + 1; j < N; j++) {
+            if (i == FINAL && j == INITIAL && s[i].at == s[j].at) continue; /* in place */
+            BRIM_REQUIRE(err, !spans_meet(&s[i], &s[j]), BRIM_E_ARGUMENT, "kda: %s overlaps %s",
+                         s[i].name, s[j].name);
+        }
+    return BRIM_OK;
+}
+
 static int64_t offset_at(const brim_kda_args *args, int64_t i)
 {
     if (args->offset_bytes == 4) return ((const int32_t *)args->cu_seqlens)[i];
@@ -223,6 +310,7 @@ brim_status brim_kda_check(const brim_kda_args *args, brim_error *err)
     BRIM_REQUIRE(err, (uintptr_t)args->a_log % 4 == 0 && (uintptr_t)args->dt_bias % 16 == 0,
                  BRIM_E_ALIGNMENT, "kda: a_log must be 4-byte and dt_bias 16-byte aligned");
     BRIM_TRY(check_state(args, err));
+    BRIM_TRY(check_apart(args, err));
     return args->device == BRIM_KERNEL_CPU ? check_host_values(args, err) : BRIM_OK;
 }
 

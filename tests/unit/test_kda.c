@@ -360,6 +360,36 @@ static void layouts_and_state_types_agree(void **state)
     kda_case_free(&a), kda_case_free(&b);
 }
 
+/* Rows of one packed buffer, out beside the inputs: apart, though their extents interleave. */
+static void views_of_one_buffer_lie_apart(void **state)
+{
+    (void)state;
+    struct kda_spec spec = plain(40, KDA_TYPICAL);
+    struct kda_case c;
+    kda_case_make(&c, &spec);
+    enum { ROW = 5 * 128 };
+    uint16_t *packed = aligned_alloc(16, 40 * ROW * 2);
+    brim_kda_args a = c.args;
+    const uint16_t *from[] = {c.q, c.k, c.v, c.g};
+    for (int t = 0; t < 40; t++)
+        for (int i = 0; i < 4; i++) memcpy(packed + t * ROW + i * 128, from[i] + t * 128, 256);
+    a.q = packed, a.k = packed + 128, a.v = packed + 256, a.g = packed + 384;
+    a.out = packed + 512;
+    a.q_stride = a.k_stride = a.v_stride = a.g_stride = a.out_stride =
+        (brim_kda_stride){40 * ROW, ROW, 128};
+    brim_error err = {0};
+    if (brim_kda_prefill(&a, &err) != BRIM_OK) fail_msg("%s", err.text);
+    assert_int_equal(brim_kda_prefill(&c.args, &err), BRIM_OK);
+    for (int t = 0; t < 40; t++) assert_memory_equal(packed + t * ROW + 512, c.out + t * 128, 256);
+    a.out = packed + 504;
+    assert_int_equal(brim_kda_prefill(&a, &err), BRIM_E_ARGUMENT);
+    assert_int_equal(brim_kda_supported(NULL, &err), BRIM_E_ARGUMENT);
+    assert_int_equal(brim_kda_plan_make(&c.args, NULL, &err), BRIM_E_ARGUMENT);
+    assert_int_equal(brim_kda_workspace_bytes(&c.args, NULL, &err), BRIM_E_ARGUMENT);
+    free(packed);
+    kda_case_free(&c);
+}
+
 static void refusals_are_distinct_and_touch_nothing(void **state)
 {
     (void)state;
@@ -378,6 +408,12 @@ static void refusals_are_distinct_and_touch_nothing(void **state)
     } while (0)
     REFUSED(head_dim = 64, BRIM_E_SHAPE);
     REFUSED(n_thread = -1, BRIM_E_RANGE);
+    REFUSED(out = c.v, BRIM_E_ARGUMENT);
+    REFUSED(out = c.q + 8, BRIM_E_ARGUMENT);
+    REFUSED(out = c.g, BRIM_E_ARGUMENT);
+    REFUSED(final_state = (float *)c.initial + 8, BRIM_E_ARGUMENT);
+    REFUSED(checkpoints = c.final; a.n_tok = 64, BRIM_E_ARGUMENT);
+    REFUSED(n_tok = INT64_MAX, BRIM_E_SHAPE);
     REFUSED(split_length = -1, BRIM_E_RANGE);
     REFUSED(split_window = BRIM_KDA_WINDOW_MAX + 1, BRIM_E_RANGE);
     REFUSED(split_length = 2; a.split_window = 3, BRIM_E_RANGE);
@@ -542,6 +578,7 @@ int main(void)
         cmocka_unit_test(split_runs_continue),
         cmocka_unit_test(pool_slots_and_fresh),
         cmocka_unit_test(layouts_and_state_types_agree),
+        cmocka_unit_test(views_of_one_buffer_lie_apart),
         cmocka_unit_test(refusals_are_distinct_and_touch_nothing),
         cmocka_unit_test(nan_stays_in_its_sequence_and_chunk),
         cmocka_unit_test(offsets_beyond_31_bits),
