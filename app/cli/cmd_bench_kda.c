@@ -211,6 +211,10 @@ int cmd_bench_kda(int argc, char **argv)
         if (n_repeat > 64) n_repeat = 64;
         return bench_cuda(set, routes, n_tok, n_tokens, n_head, n_heads, n_repeat, check_heads);
     }
+    if (set || routes) {
+        cli_error("bench kda: --set and --routes need --device cuda");
+        return CLI_USAGE;
+    }
     for (size_t t = 0; t < n_tokens; t++)
         for (size_t h = 0; h < n_heads; h++) {
             code = bench_shape(n_tok[t], n_head[h], n_thread, n_repeat);

@@ -299,6 +299,7 @@ static bool spawn_sample(struct variant *variant)
     free(script);
     posix_spawn_file_actions_destroy(&actions);
     close(fds[1]);
+    const int64_t most_ns = (int64_t)1 << 50; /* 13 days */
     int64_t first_ns = 0, decode_ns = 0;
     bool read_ok = false;
     FILE *from = failed ? NULL : fdopen(fds[0], "r");
@@ -310,7 +311,8 @@ static bool spawn_sample(struct variant *variant)
     }
     int status = 0;
     while (!failed && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-    if (failed || !read_ok || status != 0 || first_ns <= 0 || decode_ns <= 0) {
+    if (failed || !read_ok || status != 0 || first_ns <= 0 || decode_ns <= 0 ||
+        first_ns > most_ns || decode_ns > most_ns) {
         cli_error("bench progression: the sample of %s did not finish", variant->name);
         return false;
     }
@@ -485,6 +487,11 @@ int cmd_bench_progression(int argc, char **argv)
             size_t len = strcspn(args.peers.items[i], "=");
             ok = len > 0 && len < sizeof(variants[0].name) && args.peers.items[i][len];
             if (!ok) cli_error("--peer: '%s' is not NAME=COMMAND", args.peers.items[i]);
+            if (ok &&
+                find_word(levels, sizeof(levels) / sizeof(levels[0]), args.peers.items[i], len)) {
+                cli_error("--peer: '%.*s' is the name of a level", (int)len, args.peers.items[i]);
+                ok = false;
+            }
         }
         for (size_t i = 0; i < chosen.n && ok; i++) {
             ok = n_variant < MAX_VARIANT;

@@ -76,7 +76,8 @@ static int plan_kda(int argc, char **argv)
         {"heads", 0, ARGS_INT, &n_head, "H", "value heads", 1, 1e6},
         {"packed", 0, ARGS_INT, &n_packed, "N", "so many sequences of any lengths, packed", 1, 1e9},
         {"processors", 0, ARGS_INT, &n_processor, "P", "SMs of the GPU (132)", 1, 1e6},
-        {"route", 0, ARGS_TEXT, &route, "NAME", "force m128 or c4-m128", 0, 0},
+        {"route", 0, ARGS_TEXT, &route, "NAME",
+         "force m128, m64, c4-m128, c4-m64, c5-m64, c6-m64 or c8-m128", 0, 0},
     };
     const struct args_command command = {
         .name = "plan kda",

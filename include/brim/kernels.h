@@ -173,7 +173,8 @@ BRIM_API BRIM_MUST_USE brim_status brim_kda_prefill(const brim_kda_args *args, b
 
 /* Which kernels may run. One to eight rows take a matvec at every level below HOPPER. */
 typedef enum brim_w4_level {
-    /* CUDA: HOPPER where `packed` is given, else TILED. CPU: its own kernel, as at every level. */
+    /* CUDA: HOPPER where `packed` is given and `split` is automatic, else TILED. CPU: its own
+     * kernel, as at every level. */
     BRIM_W4_AUTO = 0,
     BRIM_W4_MATVEC = 1, /* more rows: one thread an output */
     BRIM_W4_TILED = 2,  /* more rows: 32 x 32 tiles on tensor cores, split as `split` says */

@@ -75,6 +75,8 @@ brim_status brim_kda_route_choose(int64_t n_seq, int64_t n_tok_total, int64_t n_
 
     *route = BRIM_KDA_ROUTE_M128;
     if (forced) {
+        BRIM_REQUIRE(err, strcmp(forced, "split") != 0, BRIM_E_UNSUPPORTED,
+                     "kda: route split is planned from a call's arguments (brim_kda_plan_make)");
         BRIM_REQUIRE(err, find_route(forced, route), BRIM_E_UNSUPPORTED,
                      "kda: no route is called '%.40s' in this build", forced);
         reason = "named by the caller";

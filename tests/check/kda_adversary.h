@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Inputs made to break a split KDA sequence, from a seed alone: gates that change sides, keys that
  * carry the state between channels, windows that write little, states that are huge. A search over
- * seeds (check/search_kda_split.c) keeps the worst in golden/kda_split_seeds.txt, which the tests
+ * seeds (search/search_kda_split.c) keeps the worst in golden/kda_split_seeds.txt, which the tests
  * of the CPU's model and of the GPU's route replay. */
 #ifndef BRIM_CHECK_KDA_ADVERSARY_H
 #define BRIM_CHECK_KDA_ADVERSARY_H

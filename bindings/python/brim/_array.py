@@ -48,12 +48,12 @@ _NUMPY = {"float32": "f32", "uint16": "bf16", "float16": "f16", "int32": "i32", 
 class Array:
     """A view of the caller's array; keeps it alive."""
 
-    __slots__ = ("owner", "ptr", "shape", "strides", "dtype", "device", "index", "torch")
+    __slots__ = ("owner", "ptr", "shape", "strides", "dtype", "device", "index", "torch", "fixed")
 
     def __init__(self, x, name):
         self.owner = x
         if is_torch(x):
-            self.torch = True
+            self.torch, self.fixed = True, False
             self.ptr = x.data_ptr()
             self.shape = tuple(x.shape)
             self.strides = tuple(x.stride())
@@ -67,7 +67,7 @@ class Array:
             if x.requires_grad and sys.modules["torch"].is_grad_enabled():
                 refuse(Status.UNSUPPORTED, f"{name} asks for a gradient; brim computes forward only")
         elif is_numpy(x):
-            self.torch = False
+            self.torch, self.fixed = False, not x.flags.writeable
             self.ptr = x.__array_interface__["data"][0]
             self.shape = x.shape
             if any(s % x.itemsize for s in x.strides):
@@ -99,6 +99,11 @@ class Array:
             if length > 1 and stride != step:
                 refuse(Status.STRIDE, f"the innermost dimensions of {name} must be contiguous")
             step *= length
+        return self
+
+    def writable(self, name):
+        if self.fixed:
+            refuse(Status.ARGUMENT, f"{name} is read-only")
         return self
 
     def contiguous(self, name):

@@ -13,7 +13,10 @@ _L2NORM, _BETA_LOGIT, _STATE_K_FIRST, _CHECKED = 1, 2, 4, 8
 def _heads(args, name, a):
     """Pointer and strides of a [B, T, heads, 128] operand."""
     args[name] = a.ptr
-    args[f"{name}_stride.batch"], args[f"{name}_stride.token"], args[f"{name}_stride.head"] = a.strides[:3]
+    strides = a.strides[:3]
+    if 0 in a.shape:  # libraries differ on the strides of nothing
+        strides = (max(a.shape[1], 1) * a.shape[2] * 128, a.shape[2] * 128, 128)
+    args[f"{name}_stride.batch"], args[f"{name}_stride.token"], args[f"{name}_stride.head"] = strides
 
 
 def _four(x, name, dims):
@@ -32,7 +35,8 @@ def _state(arrays, x, name, n, hv, k_first):
 def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias=None, scale=None, l2norm=False,
                 beta_logits=False, initial_state=None, final_state=None, output_final_state=False,
                 state_v_first=True, state_dtype=None, state_index=None, fresh=None, checkpoints=False,
-                cu_seqlens=None, max_tokens=None, out=None, route=None, allow_split=False, checked=False, n_thread=0,
+                cu_seqlens=None, max_tokens=None, out=None, route=None, allow_split=False, split_length=0, split_window=0,
+                checked=False, n_thread=0,
                 plan_only=False):
     """Per sequence and value head, for each token in order::
 
@@ -62,7 +66,7 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
             copied to the host. max_tokens: no sequence is longer (default T).
         out: bf16 ``[B, T, HV, 128]`` to write into.
         route: a route's name; None lets brim choose. allow_split admits the route that cuts sequences, whose bits
-            differ from the others'. checked (CPU): look at the values of decays and offsets. n_thread (CPU): default
+            differ from the others'; split_length and split_window pin its plan, in chunks of 32 tokens. checked (CPU): look at the values of decays and offsets. n_thread (CPU): default
             torch's number, or all processors. plan_only: check and choose, run nothing, return the plan as a dict.
 
     Returns ``(out, final_state)``, with ``checkpoints`` as a third; final_state is None unless asked for.
@@ -113,7 +117,7 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
         kind = arrays["initial_state"].dtype if initial_state is not None else state_dtype or "f32"
         final_state = empty(first, (n_seq, hv, 128, 128), kind)
     if final_state is not None:
-        _state(arrays, final_state, "final_state", slots, hv, not state_v_first)
+        _state(arrays, final_state, "final_state", slots, hv, not state_v_first).writable("final_state")
     states = [arrays[name] for name in ("initial_state", "final_state") if name in arrays]
     kind = states[0].dtype if states else state_dtype or "f32"
     for a in states:
@@ -125,10 +129,10 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
     if checkpoints is not False and checkpoints is not None:
         shape = (n_tok // 64, hv, 128, 128)
         arrays["checkpoints"] = Array(checkpoints, "checkpoints").expect(
-            "checkpoints", shape if packed else (n_seq,) + shape, (kind,)).contiguous("checkpoints")
+            "checkpoints", shape if packed else (n_seq,) + shape, (kind,)).contiguous("checkpoints").writable("checkpoints")
     if out is None:
         out = empty(first, arrays["v"].owner.shape, "bf16")
-    arrays["out"] = _four(out, "out", 4).expect("out", (batch, n_tok, hv, 128), ("bf16",)).inner("out")
+    arrays["out"] = _four(out, "out", 4).expect("out", (batch, n_tok, hv, 128), ("bf16",)).inner("out").writable("out")
     same_place(arrays)
 
     args = lib.args("kda")
@@ -165,6 +169,8 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
     allow_split = bool(allow_split) and "allow_split" in args  # a library from before that route has no such member
     if allow_split:
         args["allow_split"] = 1
+    if "split_length" in args:
+        args["split_length"], args["split_window"] = int(split_length), int(split_window)
     if first.device == CPU:
         args["n_thread"] = threads(first, n_thread)
     plan = lib.plan("kda")

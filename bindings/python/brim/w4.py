@@ -70,7 +70,7 @@ def _prepare(x, codes, scales, biases, packed, out, level, split, policy, planes
     a.expect("x", a.shape, wide)
     if out is None:
         out = empty(first, a.shape[:-1] + (n_out,), a.dtype)
-    y = arrays["out"] = Array(out, "out").expect("out", a.shape[:-1] + (n_out,), wide)
+    y = arrays["out"] = Array(out, "out").expect("out", a.shape[:-1] + (n_out,), wide).writable("out")
     same_place(arrays)
     args = lib.args("w4")
     args["device"] = first.device

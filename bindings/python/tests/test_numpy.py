@@ -137,6 +137,20 @@ class Kda(unittest.TestCase):
         with self.assertRaises(TypeError):
             brim.kda_prefill(**{**good, "q": [[1.0]]})
 
+    def test_nothing_and_what_must_not_be_written(self):
+        x, params, state = make_kda(self.rng, 2, 0, 1, 1)
+        out, final = brim.kda_prefill(**x, gate="lower_bound", lower_bound=-5.0, **params, initial_state=state,
+                                      output_final_state=True)
+        self.assertEqual(out.shape, (2, 0, 1, 128))
+        self.assertTrue((final == state).all())
+        x, params, state = make_kda(self.rng, 1, 5, 1, 1)
+        fixed = np.zeros((1, 5, 1, 128), np.uint16)
+        fixed.flags.writeable = False
+        for change in (dict(out=fixed), dict(out=x["v"]), dict(split_window=9)):
+            with self.assertRaises(brim.BrimError):
+                brim.kda_prefill(**x, gate="lower_bound", lower_bound=-5.0, **params, **change)
+        self.assertTrue((fixed == 0).all())
+
     def test_plan(self):
         plan = brim.kda_plan(1, 4096, 4)
         self.assertEqual(set(plan) & {"route", "grid", "cluster", "workspace_bytes"},
