@@ -17,8 +17,10 @@ matplotlib.rcParams["svg.hashsalt"] = "brim"  # the same file from the same figu
 matplotlib.rcParams["svg.fonttype"] = "none"
 import matplotlib.pyplot as plt  # noqa: E402
 
-COLOURS = {"brim": "#1f6fb4", "split": "#1f6fb4", "FLA": "#8c8c8c", "cublas bf16": "#8c8c8c", "torch int4": "#c0a060",
-           "m128": "#8fc1e8", "m64": "#7a9ec9", "floor": "#333333"}
+COLOURS = {"brim": "#1f6fb4", "brim, every M": "#8fc1e8", "cublas bf16": "#8c8c8c", "torch int4": "#c0a060",
+           "split": "#1f6fb4", "split, weak gates": "#8fc1e8", "m128": "#2e8b57", "m64": "#90c9a5", "c4-m128": "#c0504d",
+           "c4-m64": "#d98c8a", "c5-m64": "#e0b0af", "c6-m64": "#8b1a1a", "c8-m128": "#b08fc7", "FLA": "#8c8c8c",
+           "cudnn-frontend": "#c0a060", "floor": "#333333", "memory floor": "#333333"}
 
 
 def rows_of(name):
@@ -37,8 +39,9 @@ def finish(figure, axes, output, across, legend):
         ax.set_ylabel("us")
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(True, which="major", lw=0.3)
-    axes.flat[0].legend(fontsize=7, frameon=False, title=legend, title_fontsize=7)
-    figure.tight_layout()
+    lines = {label: line for ax in axes.flat for line, label in zip(*ax.get_legend_handles_labels())}
+    figure.tight_layout(rect=(0, 0, 0.87, 1))
+    figure.legend(lines.values(), lines.keys(), loc="center right", fontsize=8, frameon=False, title=legend)
     figure.savefig(output, metadata={"Date": None})
     print(output)
 
@@ -55,10 +58,9 @@ def plot_w4(peers, sweep):
             ax.plot(*zip(*at), marker="o", ms=3, lw=1.2, color=COLOURS.get(peer), label=peer)
         at = sorted({(int(r["rows"]), float(r["floor_us"])) for r in mine})
         ax.plot(*zip(*at), ls=":", lw=1, color=COLOURS["floor"], label="floor")
-        key = "k" if name == "kv" else name
-        at = [(int(r["M"]), float(r["us"])) for r in fine if r["projection"] == key]
+        at = [(int(r["M"]), float(r["us"])) for r in fine if r["projection"] == name]
         if at:
-            ax.plot(*zip(*at), lw=0.6, color=COLOURS["brim"], alpha=0.6, label="brim, every M")
+            ax.plot(*zip(*at), lw=0.6, color=COLOURS["brim, every M"], label="brim, every M")
         ax.set_title(f"{name}: {mine[0]['n_in']} to {mine[0]['n_out']}", fontsize=9)
     finish(figure, axes, peers.removesuffix(".csv") + ".svg", "rows (M)", "cold, graph replay")
 
