@@ -20,7 +20,7 @@ run_checker() {
         failed=$((failed + 1))
     fi
     for tier in $3; do
-        grep -q "^$tier attn: " <<<"$output" && continue
+        grep -q "^$tier attn: [1-9]" <<<"$output" && grep -q "^$tier kda: [1-9]" <<<"$output" && continue
         echo "error: tier $tier did not run"
         failed=$((failed + 1))
     done

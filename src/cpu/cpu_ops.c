@@ -18,6 +18,7 @@ static void init_c(struct brim_cpu_ops *ops)
     brim_cpu_init_dense_c(ops);
     brim_cpu_init_elem_c(ops);
     brim_cpu_init_attn_c(ops);
+    brim_cpu_init_kda_c(ops);
 }
 
 /* What `tier` adds to the C table; modifier: has_avx512_bf16 or has_dotprod. */
@@ -31,6 +32,7 @@ static void init_tier(struct brim_cpu_ops *ops, enum brim_cpu_tier tier, int mod
         brim_cpu_init_dense_avx2(ops);
         brim_cpu_init_elem_avx2(ops);
         brim_cpu_init_attn_avx2(ops);
+        brim_cpu_init_kda_avx2(ops);
     }
     if (tier == BRIM_CPU_TIER_AVX512) {
         brim_cpu_init_w4_avx512(ops);
@@ -38,6 +40,7 @@ static void init_tier(struct brim_cpu_ops *ops, enum brim_cpu_tier tier, int mod
         brim_cpu_init_dense_avx512(ops);
         brim_cpu_init_elem_avx512(ops);
         brim_cpu_init_attn_avx512(ops);
+        brim_cpu_init_kda_avx512(ops);
     }
 #elif defined(__aarch64__)
     if (tier == BRIM_CPU_TIER_NEON) {
@@ -48,6 +51,7 @@ static void init_tier(struct brim_cpu_ops *ops, enum brim_cpu_tier tier, int mod
         brim_cpu_init_dense_neon(ops);
         brim_cpu_init_elem_neon(ops);
         brim_cpu_init_attn_neon(ops);
+        brim_cpu_init_kda_neon(ops);
     }
 #else
     (void)ops;

@@ -10,7 +10,10 @@
 #include <stdint.h>
 
 #include "base/cpu.h"
+#include "brim/kernels.h"
 #include "tensor/dtype.h"
+
+struct brim_kda_task; /* kda.h */
 
 /* Positions are cut at fixed places: every BRIM_ATTENTION_BLOCK keys the online softmax takes a
  * step, every BRIM_ATTENTION_SEGMENT keys it starts anew and the segments' results are merged in
@@ -126,6 +129,10 @@ struct brim_cpu_ops {
     /* out of a tile from the states of its segments 0..n_segment - 1, partial_floats apart at
      * tile->partial. */
     void (*attention_merge)(const struct brim_attention_tile *tile, int64_t n_segment);
+
+    /* KDA in chunks, fp32 throughout, of one task whose gate has a bound (lower_bound < 0).
+     * scratch: brim_kda_chunk_scratch_bytes(), 64-byte aligned, of any content. */
+    void (*kda_task)(const brim_kda_args *args, const struct brim_kda_task *task, void *scratch);
 };
 
 /* Floats of scratch and of one segment's state for n_row query rows. */

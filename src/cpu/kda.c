@@ -2,29 +2,22 @@
  * KDA on the CPU, whole calls: the tasks of a call over the threads it asks for. */
 #include "base/mem.h"
 #include "base/pool.h"
+#include "cpu/cpu_ops.h"
 #include "cpu/kda.h"
 
-void brim_kda_chunk_task_tier(enum brim_cpu_tier tier, const brim_kda_args *args,
-                              const struct brim_kda_task *task, void *scratch)
+void brim_kda_chunk_task_ops(const struct brim_cpu_ops *ops, const brim_kda_args *args,
+                             const struct brim_kda_task *task, void *scratch)
 {
-#if defined(__x86_64__)
-    if (args->lower_bound < 0 && tier == BRIM_CPU_TIER_AVX512) {
-        brim_kda_chunk_task_avx512(args, task, scratch);
-        return;
-    }
-    if (args->lower_bound < 0 && tier == BRIM_CPU_TIER_AVX2) {
-        brim_kda_chunk_task_avx2(args, task, scratch);
-        return;
-    }
-#endif
-    (void)tier;
-    brim_kda_chunk_task(args, task, BRIM_KDA_FP32, scratch);
+    if (args->lower_bound < 0)
+        ops->kda_task(args, task, scratch);
+    else
+        brim_kda_chunk_task(args, task, BRIM_KDA_FP32, scratch);
 }
 
 struct job {
     const brim_kda_args *args;
     enum brim_kda_rounding rounding;
-    enum brim_cpu_tier tier;
+    const struct brim_cpu_ops *ops;
     char *scratch; /* one piece a worker */
     size_t piece;
 };
@@ -37,7 +30,7 @@ static void run_task(void *arg, int64_t item, int worker)
     brim_kda_task_make(job->args, item / job->args->n_value_head, item % job->args->n_value_head,
                        &task);
     if (job->rounding == BRIM_KDA_FP32)
-        brim_kda_chunk_task_tier(job->tier, job->args, &task, scratch);
+        brim_kda_chunk_task_ops(job->ops, job->args, &task, scratch);
     else
         brim_kda_chunk_task(job->args, &task, job->rounding, scratch);
 }
@@ -48,7 +41,8 @@ brim_status brim_kda_cpu(const brim_kda_args *args, enum brim_kda_rounding round
     int64_t n_task = args->n_seq * args->n_value_head;
     int n_thread = args->n_thread > n_task ? (int)n_task : args->n_thread;
     struct brim_pool *pool = NULL;
-    struct job job = {args, rounding, brim_cpu_detect().tier, NULL, 0};
+    struct brim_cpu_info info = brim_cpu_detect();
+    struct job job = {args, rounding, brim_cpu_ops_get(info.tier, &info), NULL, 0};
 
     if (n_thread > 1) BRIM_TRY(brim_pool_create(&pool, n_thread, err));
     job.piece =

@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/cpu.h"
 #include "base/status.h"
 #include "brim/kernels.h"
 
@@ -105,14 +104,10 @@ brim_status brim_kda_split_task(const brim_kda_args *args, const struct brim_kda
                                 enum brim_kda_rounding rounding, const struct brim_kda_split *split,
                                 struct brim_kda_split_report *report, brim_error *err);
 
-/* The fp32 form in the tiers of x86, for gates with a bound (lower_bound < 0). */
-void brim_kda_chunk_task_avx2(const brim_kda_args *args, const struct brim_kda_task *task,
-                              void *scratch);
-void brim_kda_chunk_task_avx512(const brim_kda_args *args, const struct brim_kda_task *task,
-                                void *scratch);
-/* The fp32 form of one tier; what the tier lacks, plain C does. */
-void brim_kda_chunk_task_tier(enum brim_cpu_tier tier, const brim_kda_args *args,
-                              const struct brim_kda_task *task, void *scratch);
+/* The fp32 form by the kernel of a table; gates without a bound take plain C in every tier. */
+struct brim_cpu_ops;
+void brim_kda_chunk_task_ops(const struct brim_cpu_ops *ops, const brim_kda_args *args,
+                             const struct brim_kda_task *task, void *scratch);
 
 /* Whole calls. */
 brim_status brim_kda_ref(const brim_kda_args *args, brim_error *err);

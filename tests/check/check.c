@@ -25,6 +25,7 @@ static const struct {
     {"elem", check_elem},
     {"attn", check_attn},
     {"linear", check_linear},
+    {"kda", check_kda},
 };
 enum { N_GROUP = sizeof groups / sizeof *groups, MAX_BUFFER = 256 };
 

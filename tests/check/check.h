@@ -55,5 +55,6 @@ void check_bench(struct check *c, const char *name, double work, const char *uni
 void check_elem(struct check *c);
 void check_attn(struct check *c);
 void check_linear(struct check *c);
+void check_kda(struct check *c);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "check/kda_case.h"
+#include "cpu/cpu_ops.h"
 #include "cuda/kda/layout.h"
 #include "plan/kda_route.h"
 
@@ -122,7 +123,7 @@ static void tiers_meet_the_bars(void **state)
             kda_case_make(&c, &spec);
             memset(scratch, 0xFF, brim_kda_chunk_scratch_bytes());
             brim_kda_task_make(&c.args, 0, 0, &task);
-            brim_kda_chunk_task_tier(tiers[i], &c.args, &task, scratch);
+            brim_kda_chunk_task_ops(brim_cpu_ops_get(tiers[i], &info), &c.args, &task, scratch);
             struct kda_error e = kda_measure(&c.args, 0, 0);
             if (!kda_within(&e, spec.regime, spec.n_tok) || e.state > 3e-5)
                 fail_msg("tier %s, %d tokens, regime %d: out %.2e window %.2e state %.2e",

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cpu/cpu_init.h"
 #include "cpu/kda.h"
 #include "tensor/dtype.h"
 
@@ -323,4 +324,14 @@ void brim_kda_chunk_task(const brim_kda_args *args, const struct brim_kda_task *
     struct brim_kda_range all = {.end = (task->n_tok + C - 1) / C, .state = &state[0][0]};
     if (task->n_tok) brim_kda_chunk_range(args, task, rounding, &all, scratch);
     if (task->final) brim_kda_state_store(args, &state[0][0], task->final);
+}
+
+static void kda_task_c(const brim_kda_args *args, const struct brim_kda_task *task, void *scratch)
+{
+    brim_kda_chunk_task(args, task, BRIM_KDA_FP32, scratch);
+}
+
+void brim_cpu_init_kda_c(struct brim_cpu_ops *ops)
+{
+    ops->kda_task = kda_task_c;
 }

@@ -1,10 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * KDA of the avx2 tier. */
 #include <immintrin.h>
-#include <math.h>
-#include <string.h>
-
-#include "cpu/kda.h"
-#include "tensor/dtype.h"
 
 #define LANES 8
 #define VEC __m256
@@ -13,5 +9,11 @@
 #define SET1(x) _mm256_set1_ps(x)
 #define MUL(a, b) _mm256_mul_ps(a, b)
 #define FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define NAME(x) x##_avx2
-#include "cpu/x86/kda_tmpl.h"
+
+#include "cpu/cpu_init.h"
+#include "cpu/kda_tmpl.h"
+
+void brim_cpu_init_kda_avx2(struct brim_cpu_ops *ops)
+{
+    init_kda_vec(ops);
+}

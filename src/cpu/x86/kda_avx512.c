@@ -1,10 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * KDA of the avx512 tier. */
 #include <immintrin.h>
-#include <math.h>
-#include <string.h>
-
-#include "cpu/kda.h"
-#include "tensor/dtype.h"
 
 #define LANES 16
 #define VEC __m512
@@ -13,5 +9,11 @@
 #define SET1(x) _mm512_set1_ps(x)
 #define MUL(a, b) _mm512_mul_ps(a, b)
 #define FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define NAME(x) x##_avx512
-#include "cpu/x86/kda_tmpl.h"
+
+#include "cpu/cpu_init.h"
+#include "cpu/kda_tmpl.h"
+
+void brim_cpu_init_kda_avx512(struct brim_cpu_ops *ops)
+{
+    init_kda_vec(ops);
+}

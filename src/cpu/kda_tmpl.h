@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * KDA over chunks of 32 tokens in fp32 with vectors of LANES floats: the form of ref/kda_chunk.c
  * for gates with a bound, products tiled over registers. The including file defines LANES, VEC,
- * LOAD, STORE, SET1, MUL, FMA (a * b + c) and NAME(x). Includes are the including file's. */
+ * LOAD, STORE, SET1, MUL and FMA (a * b + c), and calls init_kda_vec. At most eight sums are alive
+ * beside one vector of the state: with LANES of two registers that is 18 of AArch64's 32. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/cpu_ops.h"
+#include "cpu/kda.h"
+#include "tensor/dtype.h"
 
 enum { C = BRIM_KDA_CHUNK, SUB = BRIM_KDA_SUB, D = 128 };
 
@@ -229,8 +236,7 @@ static void finish(const struct brim_kda_task *task, int64_t t0, struct tiles *c
         }
 }
 
-void NAME(brim_kda_chunk_task)(const brim_kda_args *args, const struct brim_kda_task *task,
-                               void *scratch)
+static void kda_task_vec(const brim_kda_args *args, const struct brim_kda_task *task, void *scratch)
 {
     struct tiles *c = scratch;
     float mid = (float)lrint(-8 * (double)args->lower_bound * BRIM_KDA_LOG2E), back = exp2f(mid);
@@ -250,4 +256,9 @@ void NAME(brim_kda_chunk_task)(const brim_kda_args *args, const struct brim_kda_
                                  task->checkpoints + (done / 64 - 1) * task->checkpoint_step);
     }
     if (task->final) brim_kda_state_store(args, &c->s[0][0], task->final);
+}
+
+static void init_kda_vec(struct brim_cpu_ops *ops)
+{
+    ops->kda_task = kda_task_vec;
 }
