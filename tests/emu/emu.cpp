@@ -1,0 +1,787 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The scheduler: fibers, CTAs, clusters, and everything they wait for. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+/* ---- memory of a CTA ----------------------------------------------------------------------------
+ */
+
+enum : uint32_t {
+    DYNAMIC_BYTES = 232448,
+    DYNAMIC_AT = 0x400, /* number of the first byte, as on the device */
+    STATIC_AT = 0x800000,
+    RANK_SHIFT = 24
+};
+
+/* All kernels' extern __shared__ arrays are this one, whatever they call it. */
+extern "C" {
+alignas(1024) thread_local char brim_emu_dynamic[DYNAMIC_BYTES];
+}
+#define DYNAMIC_NAME(name) \
+    extern "C" thread_local char name[DYNAMIC_BYTES] __attribute__((alias("brim_emu_dynamic")))
+DYNAMIC_NAME(raw);
+DYNAMIC_NAME(smem);
+DYNAMIC_NAME(smem_raw);
+DYNAMIC_NAME(s_mem);
+DYNAMIC_NAME(s_ring);
+
+thread_local uint3 threadIdx, blockIdx;
+thread_local dim3 blockDim, gridDim;
+
+/* ---- fibers
+ * -------------------------------------------------------------------------------------- */
+
+enum { STACK_BYTES = 256 * 1024, MAX_THREAD = 1024, MAX_WARP = MAX_THREAD / 32, MAX_CLUSTER = 16 };
+
+/* Saves the registers a call must keep, leaves their place in *from and continues at `to`. */
+extern "C" void brim_emu_switch(void **from, void *to);
+asm(R"(
+    .text
+    .type brim_emu_switch, @function
+brim_emu_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size brim_emu_switch, .-brim_emu_switch
+)");
+
+struct later {
+    unsigned group;
+    std::function<void()> work;
+};
+
+struct fiber {
+    void *sp;
+    uint3 place;
+    int index;
+    bool done;
+    const std::atomic<uint32_t> *watched; /* runs again when it is no longer `seen` */
+    uint32_t seen;
+    unsigned sleep;
+    const char *where;
+    uint32_t cluster_phase; /* at its last arrival */
+    bool cluster_arrived;   /* ... which it has not waited for */
+    unsigned group[EMU_KIND_N];
+    std::deque<later> pending[EMU_KIND_N];
+};
+
+struct barrier {
+    std::atomic<uint32_t> phase;
+    unsigned arrived, expected, votes, last_votes;
+};
+
+struct meeting { /* of the lanes of one mask */
+    uint32_t mask, arrived;
+    std::atomic<uint32_t> phase;
+    char brought[2][32][64];
+};
+
+enum { MAX_MEETING = 8 };
+
+struct warp {
+    uint32_t absent, exited; /* lanes the block does not have; lanes that have ended */
+    int n_meeting;
+    meeting meetings[MAX_MEETING];
+};
+
+struct cluster_state {
+    std::mutex lock;
+    std::atomic<uint32_t> phase{0};
+    unsigned arrived = 0, live = 0;
+    struct cta *ctas[MAX_CLUSTER] = {};
+    std::atomic<unsigned> n_at_start{0}, n_at_end{0};
+};
+
+struct cta {
+    const struct grid_run *run;
+    cluster_state *cluster;
+    uint32_t rank;
+    char *dynamic;
+    int n_thread, n_live;
+    fiber *fibers, *current;
+    void *scheduler_sp;
+    warp *warps;
+    barrier barriers[16];
+    std::mutex delivery_lock;
+    std::deque<std::function<void()>> deliveries;
+    uint32_t random;
+};
+
+struct grid_run {
+    const char *name;
+    dim3 grid, block;
+    unsigned smem_bytes, n_cta;
+    const std::function<void()> *body;
+    std::atomic<uint64_t> next{0};
+    uint64_t n_cluster;
+};
+
+static thread_local cta *self;
+static std::atomic<uint64_t> progress;
+static std::mutex report_lock;
+static std::atomic<cta *> resident[256];
+
+static uint32_t seed_of_environment(void)
+{
+    const char *text = getenv("BRIM_EMU_SEED");
+    return text ? (uint32_t)strtoul(text, nullptr, 10) : 0;
+}
+static const uint32_t seed = seed_of_environment();
+
+bool emu_seeded(void)
+{
+    return seed != 0;
+}
+
+uint32_t emu_random(void)
+{
+    uint32_t x = self->random;
+    x ^= x << 13;
+    x ^= x >> 17;
+    x ^= x << 5;
+    return self->random = x;
+}
+
+void emu_moved(void)
+{
+    progress.fetch_add(1, std::memory_order_relaxed);
+}
+
+/* ---- reports
+ * ------------------------------------------------------------------------------------------ */
+
+static void report_cta(const cta *c)
+{
+    int first = 0;
+    fprintf(stderr, "  rank %u (CTA thread group, %d of %d threads live)\n", c->rank, c->n_live,
+            c->n_thread);
+    for (int i = 1; i <= c->n_thread; i++) {
+        const fiber *a = &c->fibers[first], *b = i < c->n_thread ? &c->fibers[i] : nullptr;
+        if (b && a->done == b->done && (a->done || a->where == b->where)) continue;
+        fprintf(stderr, "    threads %d-%d: %s\n", first, i - 1,
+                a->done    ? "ended"
+                : a->where ? a->where
+                           : "running");
+        first = i;
+    }
+    for (int i = 0; i < 16; i++)
+        if (c->barriers[i].arrived)
+            fprintf(stderr, "    barrier %d: %u of %u came\n", i, c->barriers[i].arrived,
+                    c->barriers[i].expected);
+}
+
+void emu_die(const char *format, ...)
+{
+    std::lock_guard<std::mutex> hold(report_lock);
+    va_list list;
+    va_start(list, format);
+    fprintf(stderr, "emulator: ");
+    if (self)
+        fprintf(stderr, "%s, CTA (%u, %u, %u), thread %d: ", self->run->name, blockIdx.x,
+                blockIdx.y, blockIdx.z, self->current ? self->current->index : -1);
+    vfprintf(stderr, format, list);
+    fprintf(stderr, "\n");
+    va_end(list);
+    fflush(nullptr);
+    _exit(70);
+}
+
+static void report_standstill(const grid_run *run)
+{
+    std::lock_guard<std::mutex> hold(report_lock);
+    fprintf(stderr, "emulator: %s: nothing moves any more\n", run->name);
+    for (std::atomic<cta *> &slot : resident)
+        if (cta *c = slot.load()) report_cta(c);
+    fflush(nullptr);
+    _exit(71);
+}
+
+/* ---- switching
+ * ------------------------------------------------------------------------------------------ */
+
+static void to_scheduler(void)
+{
+    cta *c = self;
+    fiber *f = c->current;
+    brim_emu_switch(&f->sp, c->scheduler_sp);
+}
+
+void emu_yield(const char *where)
+{
+    self->current->where = where;
+    to_scheduler();
+}
+
+void emu_sleep(unsigned turns)
+{
+    self->current->sleep = turns;
+    emu_yield("asleep");
+    emu_moved();
+}
+
+static void wait_for_change(const std::atomic<uint32_t> *word, uint32_t seen, const char *where)
+{
+    fiber *f = self->current;
+    while (word->load(std::memory_order_acquire) == seen) {
+        f->watched = word;
+        f->seen = seen;
+        f->where = where;
+        to_scheduler();
+    }
+    f->watched = nullptr;
+}
+
+static void cluster_complete(cluster_state *k)
+{
+    if (k->live == 0 || k->arrived < k->live) return;
+    k->arrived = 0;
+    k->phase.fetch_add(1, std::memory_order_release);
+    emu_moved();
+}
+
+static void barrier_complete(barrier *b, unsigned expected)
+{
+    b->expected = expected;
+    if (b->arrived < expected) return;
+    b->arrived = 0;
+    b->last_votes = b->votes;
+    b->votes = 0;
+    b->phase.fetch_add(1, std::memory_order_release);
+    emu_moved();
+}
+
+static void fiber_leaves(cta *c, fiber *f)
+{
+    f->done = true;
+    for (int kind = 0; kind < EMU_KIND_N; kind++)
+        for (later &l : f->pending[kind]) l.work();
+    for (int kind = 0; kind < EMU_KIND_N; kind++) f->pending[kind].clear();
+    c->n_live--;
+    warp *w = &c->warps[f->index / 32];
+    w->exited |= 1u << (f->index & 31);
+    for (int i = 0; i < w->n_meeting; i++) {
+        meeting *m = &w->meetings[i];
+        if (m->arrived && (m->mask & w->exited))
+            emu_die("a lane ends while others of its mask %08x wait for it", m->mask);
+    }
+    /* a barrier of the whole CTA no longer waits for it */
+    if (c->n_live > 0 && c->barriers[0].arrived &&
+        c->barriers[0].expected == (unsigned)c->n_live + 1)
+        barrier_complete(&c->barriers[0], (unsigned)c->n_live);
+    std::lock_guard<std::mutex> hold(c->cluster->lock);
+    if (f->cluster_arrived && f->cluster_phase == c->cluster->phase.load()) c->cluster->arrived--;
+    c->cluster->live--;
+    cluster_complete(c->cluster);
+    emu_moved();
+}
+
+static void fiber_begins(void)
+{
+    cta *c = self;
+    (*c->run->body)();
+    fiber_leaves(c, c->current);
+    to_scheduler();
+    abort();
+}
+
+static void fiber_make(fiber *f, char *stack, int index, dim3 block)
+{
+    f->index = index;
+    f->place.x = (unsigned)index % block.x;
+    f->place.y = (unsigned)index / block.x % block.y;
+    f->place.z = (unsigned)index / block.x / block.y;
+    f->done = false;
+    f->watched = nullptr;
+    f->sleep = 0;
+    f->where = nullptr;
+    f->cluster_arrived = false;
+    for (int i = 0; i < EMU_KIND_N; i++) f->group[i] = 0;
+    void **sp = (void **)(stack + STACK_BYTES - 64);
+    *--sp = nullptr; /* so that the stack is aligned as after a call */
+    *--sp = (void *)fiber_begins;
+    for (int i = 0; i < 6; i++) *--sp = nullptr;
+    f->sp = sp;
+}
+
+/* ---- a CTA
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+static bool deliver(cta *c, bool all)
+{
+    bool any = false;
+    for (;;) {
+        std::function<void()> work;
+        {
+            std::lock_guard<std::mutex> hold(c->delivery_lock);
+            if (c->deliveries.empty()) return any;
+            if (!all && seed && (emu_random() & 3) != 0) return any;
+            work = std::move(c->deliveries.front());
+            c->deliveries.pop_front();
+        }
+        work();
+        any = true;
+        emu_moved();
+    }
+}
+
+static void cta_run(cta *c)
+{
+    while (c->n_live > 0) {
+        bool ran = deliver(c, false);
+        int n = c->n_thread, start = seed ? (int)(emu_random() % (unsigned)n) : 0;
+        int step = seed && (emu_random() & 1) ? -1 : 1;
+        for (int i = 0; i < n; i++) {
+            int at = start + step * i;
+            at = at < 0 ? at + n : at >= n ? at - n : at;
+            fiber *f = &c->fibers[at];
+            if (f->done) continue;
+            if (f->sleep > 0) {
+                f->sleep--;
+                continue;
+            }
+            if (f->watched && f->watched->load(std::memory_order_acquire) == f->seen) continue;
+            c->current = f;
+            threadIdx = f->place;
+            brim_emu_switch(&c->scheduler_sp, f->sp);
+            c->current = nullptr;
+            ran = true;
+        }
+        if (!ran && !deliver(c, true)) sched_yield();
+    }
+    deliver(c, true);
+}
+
+struct worker {
+    pthread_t thread;
+    grid_run *run;
+    cluster_state *cluster; /* of the gang, one cluster after the other */
+    std::atomic<uint64_t> *chosen;
+    pthread_barrier_t *gang;
+    uint32_t rank;
+    int slot;
+};
+
+struct workshop { /* kept from launch to launch: mapping stacks is slow */
+    char *stacks;
+    fiber *fibers;
+    warp *warps;
+};
+static std::mutex workshop_lock;
+static std::vector<workshop> workshops;
+
+static workshop workshop_take(void)
+{
+    std::lock_guard<std::mutex> hold(workshop_lock);
+    if (!workshops.empty()) {
+        workshop w = workshops.back();
+        workshops.pop_back();
+        return w;
+    }
+    workshop w;
+    w.stacks = (char *)mmap(nullptr, (size_t)MAX_THREAD * STACK_BYTES, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (w.stacks == MAP_FAILED) emu_die("no memory for stacks");
+    for (int i = 0; i < MAX_THREAD; i++)
+        mprotect(w.stacks + (size_t)i * STACK_BYTES, 4096, PROT_NONE);
+    w.fibers = new fiber[MAX_THREAD]();
+    w.warps = new warp[MAX_WARP]();
+    return w;
+}
+
+static void *worker_main(void *argument)
+{
+    worker *me = (worker *)argument;
+    grid_run *run = me->run;
+    workshop shop = workshop_take();
+    cta *c = new cta();
+    c->run = run;
+    c->cluster = me->cluster;
+    c->rank = me->rank;
+    c->dynamic = brim_emu_dynamic;
+    c->fibers = shop.fibers;
+    c->warps = shop.warps;
+    c->n_thread = (int)(run->block.x * run->block.y * run->block.z);
+    self = c;
+    for (;;) {
+        if (me->rank == 0) {
+            *me->chosen = run->next.fetch_add(1);
+            cluster_state *k = me->cluster;
+            k->arrived = 0;
+            k->live = (unsigned)c->n_thread * run->n_cta;
+        }
+        pthread_barrier_wait(me->gang);
+        uint64_t number = *me->chosen;
+        if (number >= run->n_cluster) break;
+        uint64_t per_row = run->grid.x / run->n_cta;
+        blockIdx.x = (unsigned)(number % per_row) * run->n_cta + me->rank;
+        blockIdx.y = (unsigned)(number / per_row % run->grid.y);
+        blockIdx.z = (unsigned)(number / per_row / run->grid.y);
+        blockDim = run->block;
+        gridDim = run->grid;
+        memset(brim_emu_dynamic, 0xFF, run->smem_bytes);
+        c->random = seed ^ (uint32_t)(number * 2654435761u) ^ (me->rank + 1) * 40503u;
+        if (c->random == 0) c->random = 1;
+        for (int i = 0; i < 16; i++) c->barriers[i].arrived = c->barriers[i].votes = 0;
+        for (int i = 0; i < (c->n_thread + 31) / 32; i++) {
+            c->warps[i].absent = c->warps[i].exited = 0;
+            c->warps[i].n_meeting = 0;
+        }
+        if (c->n_thread & 31) c->warps[c->n_thread / 32].absent = ~0u << (c->n_thread & 31);
+        for (int i = 0; i < c->n_thread; i++)
+            fiber_make(&c->fibers[i], shop.stacks + (size_t)i * STACK_BYTES, i, run->block);
+        c->n_live = c->n_thread;
+        me->cluster->ctas[me->rank] = c;
+        resident[me->slot] = c;
+        pthread_barrier_wait(me->gang);
+        cta_run(c);
+        /* others of the cluster may still deliver here, as the device would fault on it */
+        pthread_barrier_wait(me->gang);
+        resident[me->slot] = nullptr;
+    }
+    self = nullptr;
+    delete c;
+    std::lock_guard<std::mutex> hold(workshop_lock);
+    workshops.push_back(shop);
+    return nullptr;
+}
+
+static void *watch(void *argument)
+{
+    const grid_run *run = (const grid_run *)argument;
+    uint64_t last = progress.load();
+    int still = 0;
+    for (;;) {
+        usleep(100000);
+        pthread_testcancel();
+        uint64_t now = progress.load();
+        still = now == last ? still + 1 : 0;
+        last = now;
+        if (still > 200) report_standstill(run);
+    }
+}
+
+void brim_emu_run(const char *name, dim3 grid, dim3 block, unsigned smem_bytes, unsigned cluster,
+                  const std::function<void()> &thread_body)
+{
+    grid_run run;
+    run.name = name;
+    run.grid = grid;
+    run.block = block;
+    run.smem_bytes = smem_bytes;
+    run.n_cta = cluster > 1 ? cluster : 1;
+    run.body = &thread_body;
+    run.n_cluster = (uint64_t)grid.x / run.n_cta * grid.y * grid.z;
+    unsigned n_thread = block.x * block.y * block.z;
+    if (n_thread == 0 || n_thread > MAX_THREAD) emu_die("%s: %u threads a CTA", name, n_thread);
+    if (run.n_cta > MAX_CLUSTER || grid.x % run.n_cta)
+        emu_die("%s: clusters of %u do not divide %u CTAs", name, run.n_cta, grid.x);
+    if (smem_bytes > DYNAMIC_BYTES) emu_die("%s: %u bytes of shared memory", name, smem_bytes);
+
+    unsigned n_gang = run.n_cta >= 4 ? 1 : 4 / run.n_cta;
+    if (n_gang > run.n_cluster) n_gang = (unsigned)run.n_cluster;
+    std::vector<worker> workers(n_gang * run.n_cta);
+    std::vector<cluster_state> states(n_gang);
+    std::vector<std::atomic<uint64_t>> chosen(n_gang);
+    std::vector<pthread_barrier_t> gangs(n_gang);
+    pthread_t watcher;
+    pthread_create(&watcher, nullptr, watch, &run);
+    for (unsigned g = 0; g < n_gang; g++) pthread_barrier_init(&gangs[g], nullptr, run.n_cta);
+    for (unsigned i = 0; i < workers.size(); i++) {
+        unsigned g = i / run.n_cta;
+        worker *w = &workers[i];
+        w->run = &run;
+        w->cluster = &states[g];
+        w->chosen = &chosen[g];
+        w->gang = &gangs[g];
+        w->rank = i % run.n_cta;
+        w->slot = (int)i;
+        if (pthread_create(&w->thread, nullptr, worker_main, w)) emu_die("no thread for a CTA");
+    }
+    for (worker &w : workers) pthread_join(w.thread, nullptr);
+    pthread_cancel(watcher);
+    pthread_join(watcher, nullptr);
+    for (pthread_barrier_t &g : gangs) pthread_barrier_destroy(&g);
+}
+
+/* ---- barriers
+ * ------------------------------------------------------------------------------------------------
+ */
+
+void emu_barrier(unsigned id, unsigned n_thread, bool wait)
+{
+    cta *c = self;
+    if (id > 15) emu_die("barrier %u", id);
+    if (n_thread & 31 && (int)n_thread != c->n_thread)
+        emu_die("barrier %u for %u threads, not whole warps", id, n_thread);
+    barrier *b = &c->barriers[id];
+    unsigned expected = n_thread ? n_thread : (unsigned)c->n_live;
+    if (b->arrived && b->expected != expected)
+        emu_die("barrier %u for %u threads where others wait for %u", id, expected, b->expected);
+    static const char *const names[16] = {"barrier 0",  "barrier 1",  "barrier 2",  "barrier 3",
+                                          "barrier 4",  "barrier 5",  "barrier 6",  "barrier 7",
+                                          "barrier 8",  "barrier 9",  "barrier 10", "barrier 11",
+                                          "barrier 12", "barrier 13", "barrier 14", "barrier 15"};
+    uint32_t phase = b->phase.load();
+    b->arrived++;
+    barrier_complete(b, expected);
+    if (wait) wait_for_change(&b->phase, phase, names[id]);
+}
+
+unsigned emu_barrier_count(bool vote)
+{
+    barrier *b = &self->barriers[0];
+    b->votes += vote;
+    emu_barrier(0, 0, true);
+    return b->last_votes;
+}
+
+void emu_cluster_arrive(void)
+{
+    cta *c = self;
+    fiber *f = c->current;
+    if (f->cluster_arrived) emu_die("arrives at the cluster's barrier twice without a wait");
+    std::lock_guard<std::mutex> hold(c->cluster->lock);
+    f->cluster_phase = c->cluster->phase.load();
+    f->cluster_arrived = true;
+    c->cluster->arrived++;
+    cluster_complete(c->cluster);
+}
+
+void emu_cluster_wait(void)
+{
+    cta *c = self;
+    fiber *f = c->current;
+    if (!f->cluster_arrived) emu_die("waits at the cluster's barrier without having arrived");
+    wait_for_change(&c->cluster->phase, f->cluster_phase, "barrier of the cluster");
+    f->cluster_arrived = false;
+}
+
+/* ---- warps
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+int emu_lane(void)
+{
+    return self->current->index & 31;
+}
+
+const char *emu_warp(uint32_t mask, const void *own, size_t n_bytes, const char *where,
+                     void (*last)(void *, char *), void *context)
+{
+    fiber *f = self->current;
+    warp *w = &self->warps[f->index / 32];
+    int lane = f->index & 31, i = 0;
+    if (!(mask >> lane & 1)) emu_die("%s: lane %d is not in its own mask %08x", where, lane, mask);
+    while (i < w->n_meeting && w->meetings[i].mask != mask) i++;
+    meeting *m = &w->meetings[i];
+    if (i == w->n_meeting) {
+        if (i == MAX_MEETING) emu_die("%s: too many masks in one warp", where);
+        w->n_meeting++;
+        m->mask = mask;
+        m->arrived = 0;
+    }
+    uint32_t phase = m->phase.load();
+    char *all = &m->brought[phase & 1][0][0];
+    if (m->arrived >> lane & 1) emu_die("%s: lane %d comes twice", where, lane);
+    m->arrived |= 1u << lane;
+    if (n_bytes) memcpy(all + lane * 64, own, n_bytes);
+    if (mask & w->exited) emu_die("%s: lanes %08x of its mask have ended", where, mask & w->exited);
+    if (((m->arrived | w->absent) & mask) == mask) {
+        if (last) last(context, all);
+        m->arrived = 0;
+        m->phase.fetch_add(1);
+        emu_moved();
+    } else {
+        wait_for_change(&m->phase, phase, where);
+    }
+    return all;
+}
+
+/* ---- shared memory
+ * -------------------------------------------------------------------------------------------- */
+
+uint32_t emu_shared_number(const void *pointer)
+{
+    ptrdiff_t at = (const char *)pointer - self->dynamic;
+    if (at >= 0 && at <= (ptrdiff_t)self->run->smem_bytes) return DYNAMIC_AT + (uint32_t)at;
+    if (at < -0x400000 || at > 0x400000) emu_die("%p is not in shared memory", pointer);
+    return (uint32_t)((ptrdiff_t)STATIC_AT + at);
+}
+
+void *emu_shared(uint32_t number, uint32_t n_bytes, uint32_t alignment)
+{
+    cta *c = self;
+    uint32_t rank = number >> RANK_SHIFT, at = number & ((1u << RANK_SHIFT) - 1);
+    if (number & (alignment - 1))
+        emu_die("shared address %x is not aligned to %u", number, alignment);
+    if (rank > 0) {
+        if (rank > c->run->n_cta) emu_die("shared address %x of rank %u", number, rank - 1);
+        c = c->cluster->ctas[rank - 1];
+        if (c->n_live == 0) emu_die("shared memory of rank %u, which has ended", rank - 1);
+    }
+    if (at >= STATIC_AT - 0x400000) return c->dynamic + ((ptrdiff_t)at - (ptrdiff_t)STATIC_AT);
+    if (at < DYNAMIC_AT || at + n_bytes > DYNAMIC_AT + c->run->smem_bytes)
+        emu_die("%u bytes at shared address %x of %u bytes", n_bytes, at, c->run->smem_bytes);
+    return c->dynamic + (at - DYNAMIC_AT);
+}
+
+uint32_t emu_mapa(uint32_t number, uint32_t rank)
+{
+    if (rank >= self->run->n_cta) emu_die("mapa: rank %u of %u", rank, self->run->n_cta);
+    return (number & ((1u << RANK_SHIFT) - 1)) | (rank + 1) << RANK_SHIFT;
+}
+
+uint32_t emu_cluster_rank(void)
+{
+    return self->rank;
+}
+
+uint32_t emu_cluster_size(void)
+{
+    return self->run->n_cta;
+}
+
+/* ---- mbarriers: pending arrivals, arrivals a phase, bytes still to come, phase
+ * --------------------------- */
+
+struct mbarrier {
+    uint32_t pending, arrivals;
+    int64_t bytes;
+    uint32_t phase;
+};
+
+static mbarrier unpack(uint64_t word)
+{
+    mbarrier b;
+    b.pending = word & 0x7FFF;
+    b.arrivals = word >> 15 & 0x7FFF;
+    b.bytes = (int64_t)(word >> 30 & 0xFFFFFFFF) - 0x80000000ll;
+    b.phase = (uint32_t)(word >> 62 & 1);
+    return b;
+}
+
+static uint64_t pack(mbarrier b)
+{
+    return (uint64_t)b.pending | (uint64_t)b.arrivals << 15 |
+           (uint64_t)(b.bytes + 0x80000000ll) << 30 | (uint64_t)b.phase << 62;
+}
+
+static void mbarrier_change(uint32_t number, uint32_t n_arrival, int64_t n_bytes)
+{
+    uint64_t *word = (uint64_t *)emu_shared(number, 8, 8);
+    uint64_t old = __atomic_load_n(word, __ATOMIC_ACQUIRE), next;
+    do {
+        if (old >> 63) emu_die("mbarrier %x has not been initialised", number);
+        mbarrier b = unpack(old);
+        if (n_arrival > b.pending)
+            emu_die("mbarrier %x: more arrivals than its phase takes", number);
+        b.pending -= n_arrival;
+        b.bytes += n_bytes;
+        if (b.pending == 0 && b.bytes == 0) {
+            b.pending = b.arrivals;
+            b.phase ^= 1;
+        }
+        next = pack(b);
+    } while (
+        !__atomic_compare_exchange_n(word, &old, next, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    emu_moved();
+}
+
+void emu_mbarrier_init(uint32_t number, uint32_t n_arrival)
+{
+    mbarrier b = {n_arrival, n_arrival, 0, 0};
+    __atomic_store_n((uint64_t *)emu_shared(number, 8, 8), pack(b), __ATOMIC_RELEASE);
+}
+
+void emu_mbarrier_expect(uint32_t number, uint32_t n_bytes)
+{
+    mbarrier_change(number, 0, n_bytes);
+}
+
+void emu_mbarrier_arrive(uint32_t number)
+{
+    mbarrier_change(number, 1, 0);
+}
+
+void emu_mbarrier_deliver(uint32_t number, uint32_t n_bytes)
+{
+    mbarrier_change(number, 0, -(int64_t)n_bytes);
+}
+
+bool emu_mbarrier_passed(uint32_t number, uint32_t parity)
+{
+    uint64_t word = __atomic_load_n((uint64_t *)emu_shared(number, 8, 8), __ATOMIC_ACQUIRE);
+    if (word >> 63) emu_die("waits for mbarrier %x, which has not been initialised", number);
+    return unpack(word).phase != (parity & 1);
+}
+
+bool emu_mbarrier_try(uint32_t number, uint32_t parity)
+{
+    for (int i = 0; i < 8; i++) {
+        if (emu_mbarrier_passed(number, parity)) return true;
+        emu_yield("mbarrier");
+    }
+    return false;
+}
+
+/* ---- later
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+void emu_later(enum emu_kind kind, std::function<void()> work)
+{
+    fiber *f = self->current;
+    if (f->pending[kind].empty() && (!seed || (emu_random() & 1))) {
+        work();
+        return;
+    }
+    f->pending[kind].push_back(later{f->group[kind], std::move(work)});
+}
+
+void emu_commit(enum emu_kind kind)
+{
+    self->current->group[kind]++;
+}
+
+void emu_wait(enum emu_kind kind, unsigned n_pending)
+{
+    fiber *f = self->current;
+    while (!f->pending[kind].empty() &&
+           f->pending[kind].front().group + n_pending < f->group[kind]) {
+        std::function<void()> work = std::move(f->pending[kind].front().work);
+        f->pending[kind].pop_front();
+        work();
+    }
+}
+
+void emu_deliver(std::function<void()> work)
+{
+    std::lock_guard<std::mutex> hold(self->delivery_lock);
+    self->deliveries.push_back(std::move(work));
+}

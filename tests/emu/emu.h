@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * CUDA kernels on the CPU, for their function and never for their speed (docs/verification.md).
+ *
+ * Every CTA is an operating-system thread, every CUDA thread a fiber of it; the CTAs of a cluster
+ * are resident together, clusters only as many as fit, so nothing may count on more. Fibers are
+ * switched where a kernel waits. Shared variables are thread_local; a shared address is a number as
+ * on the device, and each access by number is checked against the CTA's own memory. Asynchronous
+ * copies and products happen at a time the seed chooses between their issue and the wait that ends
+ * them. A grid in which nothing moves for some seconds is reported, fiber by fiber, and ends the
+ * program. BRIM_EMU_SEED seeds the order; 0, the default, runs everything in its plainest one. */
+#ifndef BRIM_EMU_H
+#define BRIM_EMU_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include <functional>
+
+/* ---- what a kernel sees as its place -----------------------------------------------------------
+ */
+
+extern thread_local uint3 threadIdx, blockIdx;
+extern thread_local dim3 blockDim, gridDim;
+enum { warpSize = 32 };
+
+/* ---- launching
+ * ----------------------------------------------------------------------------------- */
+
+/* Runs a whole grid to its end: every thread calls thread_body once. */
+void brim_emu_run(const char *name, dim3 grid, dim3 block, unsigned smem_bytes, unsigned cluster,
+                  const std::function<void()> &thread_body);
+
+/* ---- waiting
+ * ----------------------------------------------------------------------------------------- */
+
+/* Let the others run; `where` is for the report of a standstill. */
+void emu_yield(const char *where);
+/* The same for about so many turns of the whole CTA. */
+void emu_sleep(unsigned turns);
+/* Something has changed that others may wait for. */
+void emu_moved(void);
+/* Prints the message and where this thread stands, and ends the program. */
+[[noreturn]] void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A number that depends on the seed and on how often this CTA has asked. */
+uint32_t emu_random(void);
+bool emu_seeded(void);
+
+/* ---- barriers
+ * ------------------------------------------------------------------------------------------ */
+
+void emu_barrier(unsigned id, unsigned n_thread, bool wait); /* n_thread 0: all that still run */
+void emu_cluster_arrive(void);
+void emu_cluster_wait(void);
+
+/* The number of threads of the CTA for which `vote` holds; all of them come here. */
+unsigned emu_barrier_count(bool vote);
+
+/* ---- warps
+ * ------------------------------------------------------------------------------------------------
+ */
+
+int emu_lane(void);
+/* All lanes of `mask` that still run come here. Each brings `own`, n_bytes <= 64; returns all of
+ * them, [32] of 64 bytes, valid until the lane comes here twice more. The last to come calls
+ * last(context, all) first, so that one lane can work for all. */
+const char *emu_warp(uint32_t mask, const void *own, size_t n_bytes, const char *where,
+                     void (*last)(void *context, char *all) = nullptr, void *context = nullptr);
+
+/* ---- shared memory by number
+ * ------------------------------------------------------------------------------ */
+
+uint32_t emu_shared_number(const void *pointer);
+/* n_bytes at a number of this CTA, or from mapa of any of the cluster; ends the program where
+ * they do not lie in it or are not aligned. */
+void *emu_shared(uint32_t number, uint32_t n_bytes, uint32_t alignment);
+uint32_t emu_mapa(uint32_t number, uint32_t rank);
+uint32_t emu_cluster_rank(void);
+uint32_t emu_cluster_size(void);
+
+/* ---- mbarriers
+ * --------------------------------------------------------------------------------------------- */
+
+void emu_mbarrier_init(uint32_t number, uint32_t n_arrival);
+void emu_mbarrier_expect(uint32_t number, uint32_t n_bytes);
+void emu_mbarrier_arrive(uint32_t number);
+void emu_mbarrier_deliver(uint32_t number, uint32_t n_bytes);
+bool emu_mbarrier_passed(uint32_t number, uint32_t parity);
+/* false after a while without the phase's end, as on the device */
+bool emu_mbarrier_try(uint32_t number, uint32_t parity);
+
+/* ---- what happens later
+ * --------------------------------------------------------------------------------- */
+
+/* The operations a thread has to wait for by itself. */
+enum emu_kind { EMU_CP_ASYNC, EMU_BULK, EMU_WGMMA, EMU_KIND_N };
+/* Does `work` now or at the wait for its group, as the seed will have it. */
+void emu_later(enum emu_kind kind, std::function<void()> work);
+void emu_commit(enum emu_kind kind);
+/* All groups but the last n_pending are done. */
+void emu_wait(enum emu_kind kind, unsigned n_pending);
+/* Work that nobody of this CTA calls for: done in one of the next turns. */
+void emu_deliver(std::function<void()> work);
+
+#endif
