@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cuda/ptx/sync.cuh"
+#include "cuda/ptx/math.cuh"
 
 /* Who is delayed, and the seed; a fourth of the visits, up to 4 us each. */
 enum { DELAY_HELPER = 1, DELAY_OWNER_0 = 2, DELAY_OWNER_1 = 4 };
@@ -26,7 +26,7 @@ static __device__ __forceinline__ void delay_here(int point, int chunk, bool hel
     h = (h ^ h >> 15) * 2246822519u;
     h = (h ^ h >> 13) * 3266489917u;
     h ^= h >> 16;
-    if ((h & 3) == 0) __nanosleep(h >> 20);
+    if ((h & 3) == 0) sleep_ns(h >> 20);
 }
 #define KDA_HOOK(p, point, chunk) \
     delay_here(point, chunk,      \

@@ -15,7 +15,7 @@
 /* Volatile: must stay between the issue of a product and the wait for it, where the code has it. */
 BRIM_DEVICE void kda_scale(float &x, float by)
 {
-    asm volatile("mul.f32 %0, %0, %1;" : "+f"(x) : "f"(by));
+    mul_here(x, by);
 }
 
 /* Element (v, k) of one head's state in the caller's layout. */
@@ -97,21 +97,11 @@ BRIM_DEVICE void kda_out_put(uint32_t panel, uint32_t at, const uint32_t (&o)[8]
     stmatrix_x4_trans(panel + at + 2048, high); /* tokens 16..31: the same swizzle */
 }
 
-BRIM_DEVICE uint4 kda_out_get(uint32_t addr)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(addr)
-                 : "memory");
-    return v;
-}
-
 /* Eight rows from `get` on; four rows on, bit 2 of the swizzle flips. */
 BRIM_DEVICE void kda_out_move(kda_out &w, uint32_t panel, uint32_t get, int wg)
 {
     named_barrier_sync(14 + wg, 128);
-    uint4 a = kda_out_get(panel + get), b = kda_out_get(panel + (get ^ 64) + 512);
+    uint4 a = ld_shared_v4(panel + get), b = ld_shared_v4(panel + (get ^ 64) + 512);
     bool wanted = w.quiet <= 0;
     if (wanted && w.left > 0) *(uint4 *)w.out = a;
     if (wanted && w.left > 4) *(uint4 *)(w.out + w.four) = b;
@@ -146,7 +136,7 @@ BRIM_DEVICE void kda_out_writer(const kda_params &p, const kda_task &t, kda_pane
             uint4 v[4];
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                v[i] = kda_out_get(panel + (get ^ (i & 1) * 64) + (half * 4 + i) * 512);
+                v[i] = ld_shared_v4(panel + (get ^ (i & 1) * 64) + (half * 4 + i) * 512);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 if (w.left > 0) *(uint4 *)w.out = v[i];
@@ -221,11 +211,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
         KDA_PACKET_GAMMA + kda_gamma_at(lane & 3); /* its piece 0; the others by xor */
     auto load_gamma = [&](uint32_t packet,
                           int i) { /* columns 16 i + col .. + 1 and 16 i + 8 + col .. + 1 */
-                                   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                                                : "=f"(gamma[i].x), "=f"(gamma[i].y),
-                                                  "=f"(gamma[i].z), "=f"(gamma[i].w)
-                                                : "r"(packet + (gamma_at ^ (i << 4)))
-                                                : "memory");
+                                   gamma[i] = ld_shared_v4_f32(packet + (gamma_at ^ (i << 4)));
     };
     auto load_ahead = [&](uint32_t packet) { /* what the chain wants in registers */
 #pragma unroll
@@ -264,11 +250,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
     for (int c = 0; c < t.n_chunk; c++) {
         uint32_t packet = stages + stage * KDA_PACKET_BYTES;
         if constexpr (Range::cut) {
-            uint32_t stop;
-            asm volatile("ld.shared.b32 %0, [%1];"
-                         : "=r"(stop)
-                         : "r"(range.stop + 4 * stage)
-                         : "memory");
+            uint32_t stop = ld_shared_u32(range.stop + 4 * stage);
             if (stop) return; /* the same for all consumers: written before the stage was full */
             if (c == range.quiet)
                 kda_record_norm(range.record + KDA_RECORD_WROTE, s, wg, warp, lane);
@@ -355,7 +337,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
             wanted = c >= range.quiet;
         }
         if (p.checkpoints && (whole_c & 1) && (c + 1) * KDA_CHUNK <= t.n_tok && wanted) {
-            asm volatile("" : "+r"(row), "+r"(col)); /* opaque: no addresses kept across chunks */
+            opaque(row, col); /* no addresses kept across chunks */
             int64_t first = p.offset_bytes ? t.row0 / 64 : t.seq * (p.n_tok / 64);
             kda_state_store(p, p.checkpoints,
                             ((first + (whole_c >> 1)) * p.n_value_head + t.head) * 16384, row, col,

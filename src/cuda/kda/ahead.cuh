@@ -12,7 +12,7 @@
  * issue of a product and the wait for it, where the code has it. */
 BRIM_DEVICE void kda_scale_after(float &x, float by, float after)
 {
-    asm volatile("fma.rn.f32 %0, %0, %1, %2;" : "+f"(x) : "f"(by), "f"(after));
+    fma_here(x, by, after);
 }
 
 /* wg: which 64 value rows. Stage of chunk c is c % n_stage at stages + that * KDA_PACKET_BYTES;
@@ -43,10 +43,7 @@ BRIM_DEVICE void kda_advance_ahead(const kda_params &p, const kda_task &t, uint3
     uint32_t parity = 0;
     /* columns 16 i + col .. + 1 and 16 i + 8 + col .. + 1 */
     auto load_gamma = [&](uint32_t packet, int i) {
-        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(gamma[i].x), "=f"(gamma[i].y), "=f"(gamma[i].z), "=f"(gamma[i].w)
-                     : "r"(packet + (gamma_at ^ (i << 4)))
-                     : "memory");
+        gamma[i] = ld_shared_v4_f32(packet + (gamma_at ^ (i << 4)));
     };
     /* what the chain wants in registers: Z as the accumulator of U, gamma */
     auto widen_z = [&]() {
@@ -119,7 +116,7 @@ BRIM_DEVICE void kda_advance_ahead(const kda_params &p, const kda_task &t, uint3
         uint32_t now;
 #pragma unroll
         for (int k = 0; k < 8; k++) {
-            if (k == 6) asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
+            if (k == 6) now = clock_u32();
             wgmma_m64k16<32>::rs<1, 0>(y, a[k], desc_w + (k >> 2) * (KDA_PANEL >> 4) + (k & 3) * 2);
         }
         float after = __uint_as_float((now & p.zero) ^ 0x80000000u);
@@ -204,7 +201,7 @@ BRIM_DEVICE void kda_advance_ahead(const kda_params &p, const kda_task &t, uint3
                 advance(image[twice ? 1 : 0], image[0]);
             }
         }
-        asm volatile("" : "+r"(row), "+r"(col)); /* opaque: no addresses kept across chunks */
+        opaque(row, col); /* no addresses kept across chunks */
         if (save) {
             int64_t first = p.offset_bytes ? t.row0 / 64 : t.seq * (p.n_tok / 64);
             int64_t at = (first + (c >> 1) - 1) * p.n_value_head + t.head;

@@ -113,13 +113,10 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
             mbarrier_init(s.taken + 8 * (i & 1), 1);
         }
         fence_mbarrier_init();
-        kda_sts(shared_epoch, kda_mailbox_open(m, t.n_chunk, DEPTH));
+        st_shared_u32(shared_epoch, kda_mailbox_open(m, t.n_chunk, DEPTH));
     }
     cluster_sync();
-    asm volatile("ld.shared::cluster.u32 %0, [%1];"
-                 : "=r"(m.epoch)
-                 : "r"(mapa_u32(shared_epoch, 0))
-                 : "memory");
+    m.epoch = ld_shared_cluster(mapa_u32(shared_epoch, 0));
 
     if (rank == 0) {
         int warp = tid >> 5;

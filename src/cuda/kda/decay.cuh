@@ -24,13 +24,13 @@ BRIM_DEVICE void kda_unpack(float (&x)[4], uint2 raw)
 
 BRIM_DEVICE void kda_load4(float (&x)[4], uint32_t addr)
 {
-    float4 v = kda_lds_f32x4(addr);
+    float4 v = ld_shared_v4_f32(addr);
     x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
 }
 
 BRIM_DEVICE void kda_store_bf16x4(uint32_t addr, const float (&x)[4])
 {
-    kda_sts_v2(addr, bf16x2_pack(x[0], x[1]), bf16x2_pack(x[2], x[3]));
+    st_shared_v2_u32(addr, bf16x2_pack(x[0], x[1]), bf16x2_pack(x[2], x[3]));
 }
 
 /* Log2 decay of one token and channel under the softplus gate, at exponent y = log2 e (raw + bias):
@@ -38,10 +38,10 @@ BRIM_DEVICE void kda_store_bf16x4(uint32_t addr, const float (&x)[4])
  */
 BRIM_DEVICE float kda_softplus(float y, float minus_a)
 {
-    float t = kda_exp2(-fabsf(y)); /* at most 1 */
+    float t = ex2_approx(-fabsf(y)); /* at most 1 */
     float series = fmaf(fmaf(fmaf(fmaf(0.2f, t, -0.25f), t, 0.33333333f), t, -0.5f), t, 1.0f);
     series *= t * 1.4426950408889634f; /* t < 1/16: within 2e-7 */
-    float sum = t < 0.0625f ? series : kda_log2(1.0f + t);
+    float sum = t < 0.0625f ? series : lg2_approx(1.0f + t);
     return minus_a * (fmaxf(y, 0.0f) + sum);
 }
 
@@ -82,7 +82,7 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
                                if constexpr (L::bounded) {
                                    g[4 * j + i] = sum[i] = fmaf(decay, by, sum[i]);
                                } else {
-                                   g[4 * j + i] = kda_max(decay * by, -128.0f);
+                                   g[4 * j + i] = max_nan(decay * by, -128.0f);
                                    sum[i] += g[4 * j + i];
                                }
     };
@@ -90,7 +90,7 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
         float inverse = p.inverse_bound;
         uint2 word[8];
 #pragma unroll
-        for (int j = 0; j < 8; j++) word[j] = kda_lds_v2((at ^ (j << 4)) + j * 256);
+        for (int j = 0; j < 8; j++) word[j] = ld_shared_v2((at ^ (j << 4)) + j * 256);
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             float raw[4];
@@ -100,8 +100,8 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 if constexpr (L::bounded) {
-                    float e = kda_exp2(fmaf(raw[i], s.gate_mul, s.gate_add[i]));
-                    put(j, i, kda_rcp(fmaf(e, inverse, inverse)), live);
+                    float e = ex2_approx(fmaf(raw[i], s.gate_mul, s.gate_add[i]));
+                    put(j, i, rcp_approx(fmaf(e, inverse, inverse)), live);
                 } else {
                     put(j, i, kda_softplus(fmaf(raw[i], log2e, s.gate_add[i]), s.gate_mul), live);
                 }
@@ -126,24 +126,24 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             float raw[4]; /* zero past the end */
-            kda_unpack(raw, kda_lds_v2((at ^ (j << 4)) + j * 256));
+            kda_unpack(raw, ld_shared_v2((at ^ (j << 4)) + j * 256));
             norm_step(j);
 #pragma unroll
             for (int i = 0; i < 4; i++) put(j, i, raw[i], log2e);
         }
     }
     uint32_t small = s.work + L::small;
-    kda_sts_f32x4(small + KDA_SMALL_TOTAL + warp * 512 + lane * 16,
-                  make_float4(sum[0], sum[1], sum[2], sum[3]));
+    st_shared_v4(small + KDA_SMALL_TOTAL + warp * 512 + lane * 16,
+                 make_float4(sum[0], sum[1], sum[2], sum[3]));
     int row = lane >> 2;
     if ((lane & 3) == row >> 1) { /* the lane with column 2 (lane % 4) + e == row */
         float nq = 1, nk = 1;
         if (p.l2norm) {
-            nq = kda_rsqrt((row & 1 ? qq[0][1] + qq[1][1] : qq[0][0] + qq[1][0]) + 1e-6f);
-            nk = kda_rsqrt((row & 1 ? kk[0][3] + kk[1][3] : kk[0][2] + kk[1][2]) + 1e-6f);
+            nq = rsqrt_approx((row & 1 ? qq[0][1] + qq[1][1] : qq[0][0] + qq[1][0]) + 1e-6f);
+            nk = rsqrt_approx((row & 1 ? kk[0][3] + kk[1][3] : kk[0][2] + kk[1][2]) + 1e-6f);
         }
-        kda_sts_v2(small + KDA_SMALL_NORM + (warp * 8 + row) * 8,
-                   __float_as_uint(nq * (p.scale * kda_unmid(p))), __float_as_uint(nk));
+        st_shared_v2_u32(small + KDA_SMALL_NORM + (warp * 8 + row) * 8,
+                         __float_as_uint(nq * (p.scale * kda_unmid(p))), __float_as_uint(nk));
     }
 }
 
@@ -169,8 +169,8 @@ BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_ti
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             start[i] = warp & 1 ? mid + t0[i] : mid;
-            back[i] = kda_exp2(mid + t0[i] + t1[i]);
-            other[i] = kda_exp2(t2[i] + t3[i]);
+            back[i] = ex2_approx(mid + t0[i] + t1[i]);
+            other[i] = ex2_approx(t2[i] + t3[i]);
         }
     }
     if (half == 0 && warp == 0) {
@@ -178,14 +178,14 @@ BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_ti
 #pragma unroll
         for (int i = 0; i < 4; i++) gamma[i] = back[i] * unmid * other[i];
         uint32_t at = packet + KDA_PACKET_GAMMA;
-        kda_sts_v2(at + kda_gamma_at(2 * lane), __float_as_uint(gamma[0]),
-                   __float_as_uint(gamma[1]));
-        kda_sts_v2(at + kda_gamma_at(2 * lane + 1), __float_as_uint(gamma[2]),
-                   __float_as_uint(gamma[3]));
+        st_shared_v2_u32(at + kda_gamma_at(2 * lane), __float_as_uint(gamma[0]),
+                         __float_as_uint(gamma[1]));
+        st_shared_v2_u32(at + kda_gamma_at(2 * lane + 1), __float_as_uint(gamma[2]),
+                         __float_as_uint(gamma[3]));
     }
     if (half == 1 && warp == 2)
-        kda_sts_f32x4(small + KDA_SMALL_HALF + lane * 16,
-                      make_float4(other[0], other[1], other[2], other[3]));
+        st_shared_v4(small + KDA_SMALL_HALF + lane * 16,
+                     make_float4(other[0], other[1], other[2], other[3]));
 
     uint32_t tile_at = kda_tile_at(warp * 8, lane >> 1) + (lane & 1) * 8;
     uint32_t panel_at = packet + kda_panel_at(warp * 8, lane >> 1) + (lane & 1) * 8;
@@ -195,17 +195,17 @@ BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_ti
     uint2 q_raw[2], k_raw[2];
     float norm[2][2], up[2][4], down[2][4];
     auto fetch = [&](int j) {
-        k_raw[j & 1] = kda_lds_v2((k_at ^ (j << 4)) + j * 256);
-        q_raw[j & 1] = kda_lds_v2((work_at ^ (j << 4)) + L::q + j * 256);
-        float2 n = kda_lds_f32x2(small + KDA_SMALL_NORM + (warp * 8 + j) * 8);
+        k_raw[j & 1] = ld_shared_v2((k_at ^ (j << 4)) + j * 256);
+        q_raw[j & 1] = ld_shared_v2((work_at ^ (j << 4)) + L::q + j * 256);
+        float2 n = ld_shared_v2_f32(small + KDA_SMALL_NORM + (warp * 8 + j) * 8);
         norm[j & 1][0] = n.x, norm[j & 1][1] = n.y;
     };
     auto factors = [&](int j) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float e = g[4 * j + i] + start[i];
-            up[j & 1][i] = kda_exp2(e);
-            down[j & 1][i] = kda_exp2(-e);
+            up[j & 1][i] = ex2_approx(e);
+            down[j & 1][i] = ex2_approx(-e);
         }
     };
     fetch(0);

@@ -61,19 +61,20 @@ BRIM_DEVICE void kda_decay_free(const kda_params &p, const kda_prep &s, uint32_t
         kda_load4(t3, total + (warp ^ 3) * 512);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            beside[i] = kda_exp2(t1[i]);
-            other[i] = kda_exp2(t2[i] + t3[i]);
-            t0[i] = kda_exp2(t0[i] + t1[i] + t2[i] + t3[i]);
+            beside[i] = ex2_approx(t1[i]);
+            other[i] = ex2_approx(t2[i] + t3[i]);
+            t0[i] = ex2_approx(t0[i] + t1[i] + t2[i] + t3[i]);
         }
         if (warp == 0) {
             uint32_t at = packet + KDA_PACKET_GAMMA;
-            kda_sts_v2(at + kda_gamma_at(2 * lane), __float_as_uint(t0[0]), __float_as_uint(t0[1]));
-            kda_sts_v2(at + kda_gamma_at(2 * lane + 1), __float_as_uint(t0[2]),
-                       __float_as_uint(t0[3]));
+            st_shared_v2_u32(at + kda_gamma_at(2 * lane), __float_as_uint(t0[0]),
+                             __float_as_uint(t0[1]));
+            st_shared_v2_u32(at + kda_gamma_at(2 * lane + 1), __float_as_uint(t0[2]),
+                             __float_as_uint(t0[3]));
         }
         if (warp == 2)
-            kda_sts_f32x4(small + KDA_SMALL_HALF + lane * 16,
-                          make_float4(other[0], other[1], other[2], other[3]));
+            st_shared_v4(small + KDA_SMALL_HALF + lane * 16,
+                         make_float4(other[0], other[1], other[2], other[3]));
     }
     uint32_t tile_at = kda_tile_at(warp * 8, lane >> 1) + (lane & 1) * 8;
     uint32_t panel_at = packet + kda_panel_at(warp * 8, lane >> 1) + (lane & 1) * 8;
@@ -84,12 +85,12 @@ BRIM_DEVICE void kda_decay_free(const kda_params &p, const kda_prep &s, uint32_t
 #pragma unroll
     for (int r = 0; r < 8; r++) {
         float k[4], q[4], d[4] = {};
-        kda_unpack(k, kda_lds_v2((k_at ^ (r << 4)) + r * 256));
-        kda_unpack(q, kda_lds_v2((work_at ^ (r << 4)) + L::q + r * 256));
-        float2 norm = kda_lds_f32x2(small + KDA_SMALL_NORM + (warp * 8 + r) * 8);
+        kda_unpack(k, ld_shared_v2((k_at ^ (r << 4)) + r * 256));
+        kda_unpack(q, ld_shared_v2((work_at ^ (r << 4)) + L::q + r * 256));
+        float2 norm = ld_shared_v2_f32(small + KDA_SMALL_NORM + (warp * 8 + r) * 8);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float decay = kda_exp2(g[4 * r + i]);
+            float decay = ex2_approx(g[4 * r + i]);
             k[i] *= norm.y;
             q[i] *= norm.x;
             prefix[i] *= decay;
@@ -161,12 +162,14 @@ BRIM_DEVICE void kda_decay_free(const kda_params &p, const kda_prep &s, uint32_t
     /* this lane's row of the 8 x 8 blocks, at columns x and x + 1 */
     int r = (lane >> 4 & 1) | (lane >> 2 & 2) | (lane & 4), x = 2 * (lane & 3);
     int in_half = (warp & 1) * 8 + r;
-    float beta = kda_lds_f32(small + KDA_SMALL_BETA + s.flip * 128 + (warp * 8 + r) * 4);
+    float beta = ld_shared_f32(small + KDA_SMALL_BETA + s.flip * 128 + (warp * 8 + r) * 4);
     uint32_t mqk = packet + KDA_PACKET_MQK, l_at = mqk + (in_half & 3) * 4;
-    kda_sts(mqk + kda_panel_at(warp * 8 + r, warp) + x * 2, bf16x2_pack(sum[2][2], sum[2][3]));
-    kda_sts_f32(l_at + kda_inv_at(warp * 8 + x, in_half >> 2), sum[2][0] * beta);
-    kda_sts_f32(l_at + kda_inv_at(warp * 8 + x + 1, in_half >> 2), sum[2][1] * beta);
-    if (!odd && lane < 8) kda_sts_v4(mqk + kda_panel_at(warp * 8 + lane, warp + 1), 0, 0, 0, 0);
+    st_shared_u32(mqk + kda_panel_at(warp * 8 + r, warp) + x * 2,
+                  bf16x2_pack(sum[2][2], sum[2][3]));
+    st_shared_f32(l_at + kda_inv_at(warp * 8 + x, in_half >> 2), sum[2][0] * beta);
+    st_shared_f32(l_at + kda_inv_at(warp * 8 + x + 1, in_half >> 2), sum[2][1] * beta);
+    if (!odd && lane < 8)
+        st_shared_v4_u32(mqk + kda_panel_at(warp * 8 + lane, warp + 1), 0, 0, 0, 0);
 }
 
 /* Warp block = 0, 1: the block of that half between its quarters, of L and Mqk: rows of k and q,
@@ -186,8 +189,8 @@ BRIM_DEVICE void kda_pairs_free(const kda_prep &s, uint32_t packet, int block, i
         ldmatrix_x4(a[2 * i + 1], a_at ^ (i << 6 | 32));
     }
     int row = lane >> 2, x = 2 * (lane & 3);
-    float beta =
-        kda_lds_f32(s.work + L::small + KDA_SMALL_BETA + s.flip * 128 + (block * 16 + 8 + row) * 4);
+    float beta = ld_shared_f32(s.work + L::small + KDA_SMALL_BETA + s.flip * 128 +
+                               (block * 16 + 8 + row) * 4);
     float d[2][4] = {};
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -195,10 +198,10 @@ BRIM_DEVICE void kda_pairs_free(const kda_prep &s, uint32_t packet, int block, i
 #pragma unroll
     for (int i = 0; i < 4; i++) d[0][i] += d[1][i];
     uint32_t mqk = packet + KDA_PACKET_MQK, l_at = mqk + (row & 3) * 4;
-    kda_sts(mqk + kda_panel_at(block * 16 + 8 + row, 2 * block) + x * 2,
-            bf16x2_pack(d[0][2], d[0][3]));
-    kda_sts_f32(l_at + kda_inv_at(block * 16 + x, 2 + (row >> 2)), d[0][0] * beta);
-    kda_sts_f32(l_at + kda_inv_at(block * 16 + x + 1, 2 + (row >> 2)), d[0][1] * beta);
+    st_shared_u32(mqk + kda_panel_at(block * 16 + 8 + row, 2 * block) + x * 2,
+                  bf16x2_pack(d[0][2], d[0][3]));
+    st_shared_f32(l_at + kda_inv_at(block * 16 + x, 2 + (row >> 2)), d[0][0] * beta);
+    st_shared_f32(l_at + kda_inv_at(block * 16 + x + 1, 2 + (row >> 2)), d[0][1] * beta);
 }
 
 #endif

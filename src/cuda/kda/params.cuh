@@ -7,7 +7,7 @@
 
 #include "brim/kernels.h"
 #include "cuda/kda/layout.h"
-#include "cuda/ptx/sync.cuh"
+#include "cuda/ptx/math.cuh"
 
 /* Places where a test program delays or watches a kernel: it defines KDA_HOOK before it includes
  * the kernel's source. The product has nothing there. */
@@ -139,43 +139,6 @@ BRIM_DEVICE void kda_zero_tail(const kda_params &p, const kda_task &t, int tid, 
     __nv_bfloat16 *out = p.out + (int64_t)t.head * p.out_stride.head;
     for (int64_t i = begin * 16 + tid; i < p.n_tok * 16; i += n_thread)
         *(uint4 *)(out + (i >> 4) * p.out_stride.token + (i & 15) * 8) = make_uint4(0, 0, 0, 0);
-}
-
-/* ex2 and rcp of the special-function unit: 2 ulp, subnormal results become zero. */
-BRIM_DEVICE float kda_exp2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-BRIM_DEVICE float kda_rsqrt(float x)
-{
-    float y;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-BRIM_DEVICE float kda_log2(float x)
-{
-    float y;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* Of two numbers the larger, NaN if one is. */
-BRIM_DEVICE float kda_max(float x, float y)
-{
-    float z;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
-    return z;
-}
-
-BRIM_DEVICE float kda_rcp(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
 }
 
 #endif

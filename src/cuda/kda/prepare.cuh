@@ -28,7 +28,8 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
     int row0 = warp == 0 ? 0 : KDA_SUB, col0 = warp == 1 ? KDA_SUB : 0;
     float qk[2][4] = {};
     if (warp == 3) {
-        kda_sts_v4(packet + KDA_PACKET_MQK + kda_panel_at(lane >> 1, 2 + (lane & 1)), 0, 0, 0, 0);
+        st_shared_v4_u32(packet + KDA_PACKET_MQK + kda_panel_at(lane >> 1, 2 + (lane & 1)), 0, 0, 0,
+                         0);
         return;
     }
     if (!L::bounded && warp < 2) {
@@ -54,8 +55,8 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
     float beta[2];
 #pragma unroll
     for (int h = 0; h < 2; h++)
-        beta[h] = kda_lds_f32(s.work + L::small + KDA_SMALL_BETA + s.flip * 128 +
-                              (row0 + (lane >> 2) + 8 * h) * 4);
+        beta[h] = ld_shared_f32(s.work + L::small + KDA_SMALL_BETA + s.flip * 128 +
+                                (row0 + (lane >> 2) + 8 * h) * 4);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         if (i < 6) fetch(i + 2);
@@ -81,13 +82,13 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
             float m0 = below || x <= r ? qk[n][2 * h] * qk_by : 0.0f;
             float m1 = below || x + 1 <= r ? qk[n][2 * h + 1] * qk_by : 0.0f;
             float l0 = kk[n][2 * h] * by, l1 = kk[n][2 * h + 1] * by;
-            kda_sts(packet + KDA_PACKET_MQK + kda_panel_at(row, col >> 3) + (col & 7) * 2,
-                    bf16x2_pack(m0, m1));
+            st_shared_u32(packet + KDA_PACKET_MQK + kda_panel_at(row, col >> 3) + (col & 7) * 2,
+                          bf16x2_pack(m0, m1));
             if (below) {
                 kk[n][2 * h] = l0, kk[n][2 * h + 1] = l1;
             } else { /* what lies on or above the diagonal is not read */
-                kda_sts_f32(l_at + kda_inv_at(col, r >> 2) + (r & 3) * 4, l0);
-                kda_sts_f32(l_at + kda_inv_at(col + 1, r >> 2) + (r & 3) * 4, l1);
+                st_shared_f32(l_at + kda_inv_at(col, r >> 2) + (r & 3) * 4, l0);
+                st_shared_f32(l_at + kda_inv_at(col + 1, r >> 2) + (r & 3) * 4, l1);
             }
         }
     }
@@ -115,7 +116,8 @@ template <class L> BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packe
     float4 l[3][4]; /* two columns ahead */
     auto fetch = [&](int y) {
 #pragma unroll
-        for (int i = (y + 1) / 4; i < 4; i++) l[y % 3][i] = kda_lds_f32x4(l_at + kda_inv_at(y, i));
+        for (int i = (y + 1) / 4; i < 4; i++)
+            l[y % 3][i] = ld_shared_v4_f32(l_at + kda_inv_at(y, i));
     };
     fetch(0);
     fetch(1);
@@ -132,7 +134,7 @@ template <class L> BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packe
         }
     }
     uint32_t small = s.work + L::small, at = small + KDA_SMALL_TOTAL + half * 1024;
-    float beta = kda_lds_f32(small + KDA_SMALL_BETA + s.flip * 128 + lane * 4);
+    float beta = ld_shared_f32(small + KDA_SMALL_BETA + s.flip * 128 + lane * 4);
     __syncwarp(); /* all lanes have read L */
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -144,10 +146,10 @@ template <class L> BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packe
             scaled[e] = bf16x2_pack(x * beta, y * beta);
         }
         uint32_t to = at + kda_square_at(col, i);
-        kda_sts_v4(to, high[0], high[1], high[2], high[3]);
-        kda_sts_v4(to + 512, low[0], low[1], low[2], low[3]);
-        kda_sts_v4(inv + kda_inv_at(lane, 2 * half + i), scaled[0], scaled[1], scaled[2],
-                   scaled[3]);
+        st_shared_v4_u32(to, high[0], high[1], high[2], high[3]);
+        st_shared_v4_u32(to + 512, low[0], low[1], low[2], low[3]);
+        st_shared_v4_u32(inv + kda_inv_at(lane, 2 * half + i), scaled[0], scaled[1], scaled[2],
+                         scaled[3]);
     }
 }
 
@@ -192,8 +194,8 @@ BRIM_DEVICE void kda_invert_below(const kda_prep &s, uint32_t packet, const floa
     }
     uint32_t inv = packet + KDA_PACKET_MQK + (lane & 3) * 4;
     int row = lane >> 2;
-    float beta0 = -kda_lds_f32(small + KDA_SMALL_BETA + s.flip * 128 + row * 4);
-    float beta1 = -kda_lds_f32(small + KDA_SMALL_BETA + s.flip * 128 + row * 4 + 32);
+    float beta0 = -ld_shared_f32(small + KDA_SMALL_BETA + s.flip * 128 + row * 4);
+    float beta1 = -ld_shared_f32(small + KDA_SMALL_BETA + s.flip * 128 + row * 4 + 32);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         uint32_t high[2] = {qh[2 * i], qh[2 * i + 1]}, low[2] = {ql[2 * i], ql[2 * i + 1]};
@@ -201,17 +203,10 @@ BRIM_DEVICE void kda_invert_below(const kda_prep &s, uint32_t packet, const floa
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        kda_sts(inv + kda_inv_at(row, 2 + i), bf16x2_pack(e[i][0] * beta0, e[i][1] * beta0));
-        kda_sts(inv + kda_inv_at(row + 8, 2 + i), bf16x2_pack(e[i][2] * beta1, e[i][3] * beta1));
+        st_shared_u32(inv + kda_inv_at(row, 2 + i), bf16x2_pack(e[i][0] * beta0, e[i][1] * beta0));
+        st_shared_u32(inv + kda_inv_at(row + 8, 2 + i),
+                      bf16x2_pack(e[i][2] * beta1, e[i][3] * beta1));
     }
-}
-
-/* x * by for a pair of bf16 and a power of two. */
-BRIM_DEVICE uint32_t kda_bf16x2_mul(uint32_t x, uint32_t by)
-{
-    uint32_t y;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(by));
-    return y;
 }
 
 /* -W and Z; warp w has columns 32 w .. 32 w + 31 of both. */
@@ -262,9 +257,9 @@ BRIM_DEVICE void kda_solve(const kda_params &p, const kda_prep &s, uint32_t k_ti
     uint32_t by = 0x80008000u | (uint32_t)(127 - p.mid) * 0x00800080u;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        a00[i] = kda_bf16x2_mul(a00[i], by);
-        a10[i] = kda_bf16x2_mul(a10[i], by);
-        a11[i] = kda_bf16x2_mul(a11[i], by);
+        a00[i] = mul_bf16x2(a00[i], by);
+        a10[i] = mul_bf16x2(a10[i], by);
+        a11[i] = mul_bf16x2(a11[i], by);
     }
     float top[4][4] = {}, low[4][4] = {}, own[4][4] = {};
     product(own, a11, b1);
@@ -272,8 +267,8 @@ BRIM_DEVICE void kda_solve(const kda_params &p, const kda_prep &s, uint32_t k_ti
     product(top, a00, b0);
 #pragma unroll
     for (int n = 0; n < 4; n++) {
-        float2 end = kda_lds_f32x2(s.work + L::small + KDA_SMALL_HALF +
-                                   (warp * 32 + 8 * n + 2 * (lane & 3)) * 4);
+        float2 end = ld_shared_v2_f32(s.work + L::small + KDA_SMALL_HALF +
+                                      (warp * 32 + 8 * n + 2 * (lane & 3)) * 4);
 #pragma unroll
         for (int e = 0; e < 4; e++) low[n][e] = fmaf(e & 1 ? end.y : end.x, own[n][e], low[n][e]);
     }
@@ -287,8 +282,8 @@ template <class L, class Wait>
 BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s, int chunk,
                              int next, uint32_t packet, Wait wait_stage)
 {
-    /* opaque: else every address that depends on the thread is kept, and spilled, across chunks */
-    asm volatile("" : "+r"(s.tid), "+r"(s.work));
+    /* else every address that depends on the thread is kept, and spilled, across chunks */
+    opaque(s.tid, s.work);
     uint32_t k_tile = s.work + L::k + (L::lean ? 0 : s.flip * KDA_TILE);
     int warp = s.tid >> 5, lane = s.tid & 31;
     cp_async_wait<0>();

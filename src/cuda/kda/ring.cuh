@@ -152,9 +152,7 @@ BRIM_DEVICE void kda_ring_own(const kda_params &p, const kda_task &t, kda_mailbo
         setmaxnreg_dec<R::other_registers>();
         int role = warp - 4 * R::n_wg;
         if (owner == 0 && role == 0 && lane == 0)
-            asm volatile("st.shared.b32 [%0], %1;" ::"r"(s.epoch),
-                         "r"(kda_mailbox_open(m, t.n_chunk, R::depth))
-                         : "memory");
+            st_shared_u32(s.epoch, kda_mailbox_open(m, t.n_chunk, R::depth));
         cluster_arrive();
         m.epoch = kda_ring_epoch(s);
         int writer = role - R::n_stage - R::n_ack;

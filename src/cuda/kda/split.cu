@@ -30,8 +30,8 @@ BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, float *record)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         uint32_t at = kda_panel_at(row, quarter * 4 + i);
-        uint4 a = kda_out_get(packet + KDA_PACKET_KR + at),
-              b = kda_out_get(packet + KDA_PACKET_W + at);
+        uint4 a = ld_shared_v4(packet + KDA_PACKET_KR + at),
+              b = ld_shared_v4(packet + KDA_PACKET_W + at);
         uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
         for (int j = 0; j < 4; j++) {
@@ -51,7 +51,7 @@ BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, float *record)
     for (int i = 4; i < 32; i <<= 1) sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
     int warp = s.tid >> 5, lane = s.tid & 31;
     if (warp == 0) {
-        float4 g = kda_lds_f32x4(packet + KDA_PACKET_GAMMA + lane * 16);
+        float4 g = ld_shared_v4_f32(packet + KDA_PACKET_GAMMA + lane * 16);
         float largest = fmaxf(fmaxf(g.x, g.y), fmaxf(g.z, g.w));
 #pragma unroll
         for (int i = 16; i > 0; i >>= 1)
@@ -66,11 +66,11 @@ BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, float *record)
 BRIM_DEVICE bool window_far(const kda_segment &range, uint32_t bounds, int c)
 {
     const volatile float *share = range.record + KDA_RECORD_BOUND + 4 * c;
-    kda_sts_f32(bounds + 4 + 4 * c, share[0] + share[1] + share[2] + share[3]);
+    st_shared_f32(bounds + 4 + 4 * c, share[0] + share[1] + share[2] + share[3]);
     __threadfence_block();
     if (atom_add_shared(bounds, 1) != (uint32_t)range.quiet - 1) return false;
     float product = 1;
-    for (int i = 0; i < range.quiet; i++) product *= kda_lds_f32(bounds + 4 + 4 * i);
+    for (int i = 0; i < range.quiet; i++) product *= ld_shared_f32(bounds + 4 + 4 * i);
     return !(product <= KDA_FORGOTTEN);
 }
 
@@ -115,7 +115,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
             mbarrier_init(full + 8 * i, 128);
             mbarrier_init(empty + 8 * i, 8);
         }
-        for (uint32_t at = stop; at < base + AT_BOUND + 4; at += 4) kda_sts(at, 0);
+        for (uint32_t at = stop; at < base + AT_BOUND + 4; at += 4) st_shared_u32(at, 0);
         fence_mbarrier_init();
     }
     __syncthreads();
@@ -143,18 +143,18 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                 auto wait_stage =
                     [&] { /* consumers that have stopped empty no more stages */
                           while (use > 0 && !mbarrier_try_wait(empty + 8 * stage, (use - 1) & 1) &&
-                                 !kda_lds(any_stop)) {
+                                 !ld_shared_u32(any_stop)) {
                           }
                     };
                 if (within == 0) {
-                    if (dropped) kda_sts(any_stop, 1);
-                    kda_sts(own_stop, dropped | kda_lds(any_stop));
+                    if (dropped) st_shared_u32(any_stop, 1);
+                    st_shared_u32(own_stop, dropped | ld_shared_u32(any_stop));
                     dropped = ld_relaxed_gpu(drop);
                 }
                 named_barrier_sync(s.bar, 128);
-                if (kda_lds(own_stop)) {
+                if (ld_shared_u32(own_stop)) {
                     wait_stage();
-                    if (within == 0) kda_sts(stop + 4 * stage, 1);
+                    if (within == 0) st_shared_u32(stop + 4 * stage, 1);
                     named_barrier_sync(s.bar, 128);
                     mbarrier_arrive(full + 8 * stage);
                     break;
@@ -165,7 +165,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                     named_barrier_sync(s.bar, 128);
                     if (within == 0 && window_far(range, base + AT_BOUND, c)) {
                         *(volatile uint32_t *)drop = 1;
-                        kda_sts(any_stop, 1);
+                        st_shared_u32(any_stop, 1);
                     }
                 }
                 /* the packet was written by ordinary stores and is read by wgmma */

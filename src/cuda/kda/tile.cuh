@@ -7,70 +7,6 @@
 #include "cuda/kda/params.cuh"
 #include "cuda/ptx/copy.cuh"
 
-BRIM_DEVICE uint32_t kda_lds(uint32_t addr)
-{
-    uint32_t v;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(addr) : "memory");
-    return v;
-}
-
-BRIM_DEVICE float kda_lds_f32(uint32_t addr)
-{
-    return __uint_as_float(kda_lds(addr));
-}
-
-BRIM_DEVICE float2 kda_lds_f32x2(uint32_t addr)
-{
-    float2 v;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(addr) : "memory");
-    return v;
-}
-
-BRIM_DEVICE float4 kda_lds_f32x4(uint32_t addr)
-{
-    float4 v;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(addr)
-                 : "memory");
-    return v;
-}
-
-BRIM_DEVICE uint2 kda_lds_v2(uint32_t addr)
-{
-    uint2 v;
-    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(addr) : "memory");
-    return v;
-}
-
-BRIM_DEVICE void kda_sts(uint32_t addr, uint32_t v)
-{
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(addr), "r"(v) : "memory");
-}
-
-BRIM_DEVICE void kda_sts_f32(uint32_t addr, float v)
-{
-    kda_sts(addr, __float_as_uint(v));
-}
-
-BRIM_DEVICE void kda_sts_v2(uint32_t addr, uint32_t x, uint32_t y)
-{
-    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(addr), "r"(x), "r"(y) : "memory");
-}
-
-BRIM_DEVICE void kda_sts_v4(uint32_t addr, uint32_t x, uint32_t y, uint32_t z, uint32_t w)
-{
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(x), "r"(y), "r"(z),
-                 "r"(w)
-                 : "memory");
-}
-
-BRIM_DEVICE void kda_sts_f32x4(uint32_t addr, float4 v)
-{
-    kda_sts_v4(addr, __float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
-               __float_as_uint(v.w));
-}
-
 /* The two arrangements of an instance's memory, layout.h, for gates with a bound, where G has
  * anchors that depend on the bound alone, and for those without (free.cuh): a launcher takes the
  * form that p.lower_bound < 0 tells, since neither computes the other's gates. */
@@ -106,8 +42,7 @@ BRIM_DEVICE void kda_load_tile(uint32_t tile, const __nv_bfloat16 *src, int64_t 
     constexpr int n_row = n_thread / 16;
     int row = tid >> 4, piece = tid & 15;
     uint32_t to = tile + kda_tile_at(row, piece); /* n_row rows on, bits of the swizzle flip */
-    asm volatile(""
-                 : "+l"(stride)); /* opaque: its multiples are not worth registers across chunks */
+    opaque(stride); /* its multiples are not worth registers across chunks */
     const __nv_bfloat16 *from = src + row * stride + piece * 8;
     if (n_valid >= KDA_CHUNK) {
 #pragma unroll
@@ -139,9 +74,9 @@ template <class L>
 BRIM_DEVICE void kda_store_beta(const kda_params &p, const kda_task &t, int chunk,
                                 const kda_prep &s, int flip, int lane, float beta)
 {
-    if (p.beta_logit) beta = kda_rcp(1 + kda_exp2(beta * -1.4426950408889634f));
+    if (p.beta_logit) beta = rcp_approx(1 + ex2_approx(beta * -1.4426950408889634f));
     if (chunk * KDA_CHUNK + lane >= t.n_tok) beta = 0;
-    kda_sts_f32(s.work + L::small + KDA_SMALL_BETA + flip * 128 + lane * 4, beta);
+    st_shared_f32(s.work + L::small + KDA_SMALL_BETA + flip * 128 + lane * 4, beta);
 }
 
 /* k and v of a chunk into tile `flip`, by n_thread threads, asynchronously. The caller commits. */

@@ -126,6 +126,57 @@ BRIM_DEVICE uint2 ld_shared_v2(uint32_t addr)
     return v;
 }
 
+BRIM_DEVICE float4 ld_shared_v4_f32(uint32_t addr)
+{
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(addr)
+                 : "memory");
+    return v;
+}
+
+BRIM_DEVICE float2 ld_shared_v2_f32(uint32_t addr)
+{
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(addr) : "memory");
+    return v;
+}
+
+BRIM_DEVICE uint32_t ld_shared_u32(uint32_t addr)
+{
+    uint32_t v;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(addr) : "memory");
+    return v;
+}
+
+BRIM_DEVICE void st_shared_u32(uint32_t addr, uint32_t v)
+{
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(addr), "r"(v) : "memory");
+}
+
+BRIM_DEVICE float ld_shared_f32(uint32_t addr)
+{
+    return __uint_as_float(ld_shared_u32(addr));
+}
+
+BRIM_DEVICE void st_shared_f32(uint32_t addr, float v)
+{
+    st_shared_u32(addr, __float_as_uint(v));
+}
+
+BRIM_DEVICE void st_shared_v2_u32(uint32_t addr, uint32_t x, uint32_t y)
+{
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(addr), "r"(x), "r"(y) : "memory");
+}
+
+BRIM_DEVICE void st_shared_v4_u32(uint32_t addr, uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(x), "r"(y), "r"(z),
+                 "r"(w)
+                 : "memory");
+}
+
 /* ---- matrix fragments ------------------------------------------------------------------------ */
 
 BRIM_DEVICE void ldmatrix_x4(uint32_t (&r)[4], uint32_t addr)

@@ -11,6 +11,7 @@
  * tile, CTA `rank` its part of the steps; f32 sums are left in the ring's memory as fragment blocks
  * [slab][8 tokens][warp][lane], and each CTA adds its share over all ranks in rank order. */
 #include "cuda/launch.h"
+#include "cuda/ptx/math.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/tensormap.h"
@@ -119,21 +120,6 @@ BRIM_DEVICE void copy_activations(const stream_params &p, line at, uint32_t ring
     }
 }
 
-/* A value that shall stay in its register rather than be computed again where it is used. */
-BRIM_DEVICE void keep(uint32_t &v)
-{
-    asm volatile("" : "+r"(v));
-}
-
-/* threadIdx.x, so that what is computed from it is computed here: the loop over steps has no
- * registers to carry it. */
-BRIM_DEVICE int thread_again(void)
-{
-    int t;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
-    return t;
-}
-
 BRIM_DEVICE void load(uint32_t addr, uint2 &v)
 {
     v = ld_shared_v2(addr);
@@ -149,10 +135,7 @@ BRIM_DEVICE void load(uint32_t addr, float4 &v)
  * 0x43004300, kept in a register: two different constants fit into no instruction. */
 BRIM_DEVICE __nv_bfloat162 code_pair_lop3(uint32_t word, int i, uint32_t exponent)
 {
-    uint32_t r;
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
-        : "=r"(r)
-        : "r"(word >> (4 * i)), "n"(0x000F000F), "r"(exponent));
+    uint32_t r = lop3_and_or<0x000F000F>(word >> (4 * i), exponent);
     return __hsub2(*(__nv_bfloat162 *)&r, *(const __nv_bfloat162 *)&exponent);
 }
 
@@ -201,13 +184,13 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
         uint32_t params_at = ring + p.x_bytes + p.n_slab * CODES + wg * p.param_bytes +
                              (warp * 8 + lane / 4) * 4 * (dtype == BRIM_DTYPE_F32 ? 4 : 2);
         uint32_t desc_at = (uint32_t)wgmma_desc_128b(ring, 16, 1024), bars_at = bars;
-        keep(codes_at), keep(params_at), keep(desc_at), keep(bars_at);
+        opaque(codes_at), opaque(params_at), opaque(desc_at), opaque(bars_at);
         const uint64_t desc_high = wgmma_desc_128b(0, 16, 1024) & 0xFFFFFFFF00000000ull;
         ring_place s = {0, 0};
         /* The first round is dry: one step of whatever lies in the ring, waiting for nothing, and
          * an end that stores nothing, so that the code is there when the first panel is. */
         uint32_t dry = DRY;
-        keep(dry);
+        opaque(dry);
 #pragma unroll 1
         for (;;) {
             float acc[n_tok / 2];
@@ -216,8 +199,7 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
             for (int i = 0; i < n_tok / 2; i++) acc[i] = 0;
             uint32_t before = 0; /* barrier of the step before */
             for (int n = dry ? 1 : at.end - at.begin; n > 0; n--) {
-                uint32_t exponent; /* moved here, not carried */
-                asm volatile("mov.b32 %0, 0x43004300;" : "=r"(exponent));
+                uint32_t exponent = mov_here<0x43004300>(); /* not carried */
                 if (!dry) mbarrier_wait(s.full(bars_at), s.phase);
                 const uint32_t offset = s.stage * p.stage_bytes;
                 const uint32_t desc = desc_at + offset / 16;
@@ -249,7 +231,8 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
             wgmma_wait<0>();
             if (!dry && lane == 0) mbarrier_arrive(before);
 
-            const int t_now = thread_again(), lane_now = t_now % 32;
+            /* computed from here on: the loop over steps has no registers to carry it */
+            const int t_now = tid_x(), lane_now = t_now % 32;
             const int64_t n_row = dry ? 0 : p.out.e.n_row, row0 = (int64_t)at.token * n_tok;
             if (split) {
                 if (!dry) {
