@@ -134,6 +134,46 @@ BRIM_DEVICE uint2 ld_shared_v2(uint32_t addr)
     return emu_at<uint2>(addr);
 }
 
+BRIM_DEVICE float4 ld_shared_v4_f32(uint32_t addr)
+{
+    return emu_at<float4>(addr);
+}
+
+BRIM_DEVICE float2 ld_shared_v2_f32(uint32_t addr)
+{
+    return emu_at<float2>(addr);
+}
+
+BRIM_DEVICE uint32_t ld_shared_u32(uint32_t addr)
+{
+    return emu_at<uint32_t>(addr);
+}
+
+BRIM_DEVICE void st_shared_u32(uint32_t addr, uint32_t v)
+{
+    emu_at<uint32_t>(addr) = v;
+}
+
+BRIM_DEVICE float ld_shared_f32(uint32_t addr)
+{
+    return emu_at<float>(addr);
+}
+
+BRIM_DEVICE void st_shared_f32(uint32_t addr, float v)
+{
+    emu_at<float>(addr) = v;
+}
+
+BRIM_DEVICE void st_shared_v2_u32(uint32_t addr, uint32_t x, uint32_t y)
+{
+    emu_at<uint2>(addr) = make_uint2(x, y);
+}
+
+BRIM_DEVICE void st_shared_v4_u32(uint32_t addr, uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    emu_at<uint4>(addr) = make_uint4(x, y, z, w);
+}
+
 /* ---- matrix fragments: matrix i's row r is where lane 8 i + r says; lane t holds row t / 4,
  * columns 2 (t % 4) and + 1, or, transposed, the element with row and column exchanged -----------
  */
