@@ -253,5 +253,5 @@ bool args_parse(const struct args_command *command, int argc, char **argv,
         cli_error("missing argument (usage: brim %s %s)", command->name, command->positional);
         return false;
     }
-    return true;
+    return !command->check || command->check();
 }

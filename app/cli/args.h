@@ -57,6 +57,8 @@ struct args_command {
     const char *about;      /* one or more lines */
     struct args_group groups[ARGS_MAX_GROUP];
     size_t min_positional, max_positional;
+    /* NULL, or called when all is stored: false where values do not fit together, which it says */
+    bool (*check)(void);
     const char *notes; /* printed last by help; may be NULL */
 };
 

@@ -176,6 +176,20 @@ void cli_log_warning(void *ctx, const char *text)
 
 struct cli_model_args cli_model_args;
 
+bool cli_check_model_args(void)
+{
+    const char *level = cli_model_args.level, *device = cli_model_args.device;
+    if (!level || (device && !strcmp(device, "cuda")) || !cli_level_of_cuda(level)) return true;
+    cli_error("--level: %s needs --device cuda; the cpu has dense, matvec, tiled and split-k",
+              level);
+    return false;
+}
+
+bool cli_level_of_cuda(const char *level)
+{
+    return !strcmp(level, "fused") || !strcmp(level, "attention") || !strcmp(level, "hopper");
+}
+
 struct args_group cli_model_group(void)
 {
     static const struct args_option options[] = {

@@ -67,8 +67,12 @@ struct cli_model_args {
 };
 #define CLI_LEVELS "dense|matvec|fused|attention|tiled|split-k|hopper"
 extern struct cli_model_args cli_model_args;
+/* Is it a rung of the CUDA ladder alone? */
+bool cli_level_of_cuda(const char *level);
 /* --threads, --cpu-tier, --activations, --device, --level, --quiet, stored in cli_model_args. */
 struct args_group cli_model_group(void);
+/* The check of a command with that group: do they fit together? */
+bool cli_check_model_args(void);
 /* The engine options that cli_model_args stands for. */
 void cli_engine_options(brim_engine_options *options);
 /* Opens by cli_model_args, with progress on a terminal; reports failures. NULL on failure. */

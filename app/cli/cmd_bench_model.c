@@ -388,6 +388,7 @@ int cmd_bench_model(int argc, char **argv)
             "Prefill (ppN) and decode (tgN) rates of a whole model, as llama-bench names them.",
         .groups = {{"Benchmark", options, sizeof(options) / sizeof(options[0])}, cli_model_group()},
         .max_positional = 1,
+        .check = cli_check_model_args,
     };
     int code;
     if (args_parse(&command, argc, argv, &words, &code)) {

@@ -39,6 +39,7 @@ struct variant {
     const char *level, *tier;
     const char *command; /* a peer: measured by this shell command instead */
     bool int8;
+    bool checked; /* its logits were compared with the C reference */
     double samples[N_METRIC][MAX_REPEAT];
     struct bench_stats stats[N_METRIC];
     size_t n_sample;
@@ -58,11 +59,9 @@ static bool on_cuda(void)
     return args.device && !strcmp(args.device, "cuda");
 }
 
-/* fused, attention and hopper are rungs of the CUDA ladder alone. */
 static bool level_exists(const char *level)
 {
-    return on_cuda() ||
-           (strcmp(level, "fused") && strcmp(level, "attention") && strcmp(level, "hopper"));
+    return on_cuda() || !cli_level_of_cuda(level);
 }
 
 static void engine_options(brim_engine_options *options, const struct variant *variant)
@@ -182,8 +181,12 @@ static bool parse_variant(const char *text, struct variant *out)
         rest += len;
     }
     out->int8 = !strcmp(rest, ":int8");
-    if (out->level && (!level_exists(out->level) || (on_cuda() && (out->tier || out->int8))))
-        out->level = NULL;
+    if (out->level && !level_exists(out->level)) {
+        cli_error("--variant: %s needs --device cuda; the cpu has dense, matvec, tiled and split-k",
+                  out->level);
+        return false;
+    }
+    if (out->level && on_cuda() && (out->tier || out->int8)) out->level = NULL;
     if (!out->level || (*rest && !out->int8)) {
         cli_error(on_cuda()
                       ? "--variant: '%s' is neither a --peer nor LEVEL with LEVEL dense, matvec, "
@@ -231,13 +234,16 @@ static size_t all_variants(struct variant *variants)
 
 /* ---- the parent ------------------------------------------------------------------------------ */
 
-static bool check_variants(const struct variant *variants, size_t n_variant)
+/* Of another program alone there is nothing to check: its results are its own business. */
+static bool check_variants(struct variant *variants, size_t n_variant)
 {
-    size_t n;
+    size_t n, n_own = 0;
+    for (size_t i = 0; i < n_variant; i++) n_own += !variants[i].command;
+    if (!n_own) return true;
     float *reference = bench_reference(args.model, &n);
     bool ok = reference != NULL;
     for (size_t i = 0; i < n_variant && ok; i++) {
-        if (variants[i].command) continue; /* another program's results are its own business */
+        if (variants[i].command) continue;
         brim_engine_options options;
         engine_options(&options, &variants[i]);
         brim_engine *engine = NULL;
@@ -246,7 +252,7 @@ static bool check_variants(const struct variant *variants, size_t n_variant)
         if (!ok)
             cli_fail(&err);
         else
-            ok = bench_check(engine, variants[i].int8, reference, n);
+            ok = variants[i].checked = bench_check(engine, variants[i].int8, reference, n);
         brim_engine_close(&engine);
         if (!ok) cli_error("bench progression: variant %s failed its check", variants[i].name);
     }
@@ -346,12 +352,16 @@ static bool print_report(FILE *out, const struct variant *variants, size_t n_var
     jw_text_at(&json, "prefill_logits", args.prefill_logits);
     jw_key(&json, "seed");
     jw_uint(&json, args.seed);
-    jw_bool_at(&json, "checked", !args.no_check);
+    bool any = false, all = true; /* of brim's own variants */
+    for (size_t v = 0; v < n_variant; v++)
+        if (!variants[v].command) any = true, all = all && variants[v].checked;
+    jw_bool_at(&json, "checked", any && all);
     jw_key(&json, "variants");
     jw_array(&json);
     for (size_t v = 0; v < n_variant; v++) {
         jw_object(&json);
         jw_text_at(&json, "name", variants[v].name);
+        jw_bool_at(&json, "checked", variants[v].checked);
         for (int m = 0; m < N_METRIC; m++) {
             jw_key(&json, metric_names[m]);
             jw_object(&json);

@@ -146,6 +146,7 @@ int cmd_chat(int argc, char **argv)
         .groups = {gen_reply_group(), gen_sampling_group(), cli_model_group()},
         .min_positional = 1,
         .max_positional = 1,
+        .check = cli_check_model_args,
         .notes = "Input lines: /reset forgets the conversation, /exit ends it, /help lists these. "
                  "Ctrl-C ends a\n"
                  "reply, and at the prompt the program.",

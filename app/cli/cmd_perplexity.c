@@ -168,6 +168,7 @@ int cmd_perplexity(int argc, char **argv)
         .about = "Perplexity of a text, windows and scoring as in llama-perplexity.",
         .groups = {{"Options", options, sizeof(options) / sizeof(options[0])}, cli_model_group()},
         .max_positional = 1,
+        .check = cli_check_model_args,
         .notes =
             "Windows do not overlap and start from an empty cache; the second half of each is\n"
             "scored: tokens N/2+1 to N-1, each given all before it in its window.",

@@ -152,6 +152,7 @@ int cmd_run(int argc, char **argv)
                    cli_model_group()},
         .min_positional = 1,
         .max_positional = 2,
+        .check = cli_check_model_args,
         .notes = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (Ctrl-C ends the "
                  "reply, a\n"
                  "second one the program).",

@@ -163,6 +163,7 @@ int cmd_tokenize(int argc, char **argv)
         .groups = {{"Options", options, sizeof(options) / sizeof(*options)}, cli_model_group()},
         .min_positional = 1,
         .max_positional = SIZE_MAX,
+        .check = cli_check_model_args,
     };
     struct args_list words = {0};
     struct gen_text text = {0};

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cuda_level.h"
 #include "base/checked.h"
 #include "base/cpu.h"
 #include "base/mem.h"
@@ -389,7 +390,12 @@ static brim_status choose_level(const char *name, enum brim_matmul_level *out, b
         *out = levels[i].level;
         if (strcmp(name, levels[i].name) == 0) return BRIM_OK;
     }
-    return brim_fail(err, BRIM_E_ARGUMENT, "level: \"%s\" is none of dense, matvec, tiled, split-k",
+    enum brim_cuda_level cuda;
+    bool of_cuda = brim_cuda_level_parse(name, &cuda, NULL) == BRIM_OK;
+    return brim_fail(err, BRIM_E_ARGUMENT,
+                     of_cuda ? "level: \"%s\" needs device cuda; the CPU has dense, matvec, tiled, "
+                               "split-k"
+                             : "level: \"%s\" is none of dense, matvec, tiled, split-k",
                      name);
 }
 

@@ -48,11 +48,20 @@ code 1 bench model "$work/none.gguf"
 code 0 bench progression $model --input-len 16 --output-len 3 --warmup 0 --repeats 2 -q \
     --prefill-logits last --json-output - --variant split-k --variant dense:c --variant matvec:c:int8
 check "two samples of each variant" json "[len(v['decode_tps']['samples']) for v in d['variants']] == [2,2,2]"
+check "all were checked" json "d['checked'] and all(v['checked'] for v in d['variants'])"
 check "names" json "[v['name'] for v in d['variants']] == ['split-k','dense:c','matvec:c:int8']"
 code 2 bench progression $model --repeats 3 --variant tiled --variant matvec
 code 0 bench progression $model --input-len 16 --output-len 3 --warmup 0 --repeats 2 -q \
     --variant week2-simd-matmul --peer 'other=echo 4000 2000 #' --variant other
 check "a peer's nanoseconds" grep -qF '| other | 4000000.00 | 1000000.00 | 500000.00 |' "$work/out"
+code 0 bench progression $model --warmup 0 --repeats 2 -q --peer 'other=echo 4000 2000 #' --variant other --json-output -
+check "a peer alone is not checked" json "d['checked'] is False and d['variants'][0]['checked'] is False"
+code 0 bench progression $model --input-len 16 --output-len 3 --warmup 0 --repeats 2 -q --no-check \
+    --peer 'other=echo 4000 2000 #' --variant other --variant tiled --json-output -
+check "nothing is checked" json "d['checked'] is False"
+code 0 bench progression $model --input-len 16 --output-len 3 --warmup 0 --repeats 2 -q \
+    --peer 'other=echo 4000 2000 #' --variant other --variant tiled --json-output -
+check "brim's own is" json "d['checked'] and [v['checked'] for v in d['variants']] == [False, True]"
 code 1 bench progression $model --repeats 1 -q --no-check --peer 'other=false' --variant other
 code 2 bench progression $model --peer other --variant other
 code 2 bench progression $model --variant mlx

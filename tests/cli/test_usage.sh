@@ -78,8 +78,15 @@ run run model hi --device gpu
 expect_error 2 "--device: 'gpu' is none of cpu|cuda"
 run run model hi --level fast
 expect_error 2 "--level: 'fast' is none of dense|matvec|fused|attention|tiled|split-k|hopper"
-run run tests/golden/models/llama_tied hi --level hopper
-expect_error 1 'level: "hopper" is none of dense, matvec, tiled, split-k'
+for level in fused attention hopper; do
+    for command in "run $models/llama_tied hi" "bench model $models/llama_tied" "perplexity $models/llama_tied --file x"; do
+        # shellcheck disable=SC2086 # a list of words
+        run $command --level $level
+        expect_error 2 "--level: $level needs --device cuda; the cpu has dense, matvec, tiled and split-k"
+    done
+done
+run bench progression "$models/llama_tied" --variant hopper
+expect_error 2 "--variant: hopper needs --device cuda; the cpu has dense, matvec, tiled and split-k"
 run run tests/golden/models/llama_tied hi --device cuda --activations int8
 expect_error 1 "device cuda: int8 activations are a mode of the CPU; a GPU rounds to bf16"
 run run "$work/none.gguf" hi

@@ -34,9 +34,14 @@ static void options_and_paths(void **state)
     o.level = "best";
     MUST_FAIL(brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err), BRIM_E_ARGUMENT,
               "best");
-    o.level = "hopper"; /* a rung of the CUDA ladder */
-    MUST_FAIL(brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err), BRIM_E_ARGUMENT,
-              "hopper");
+    static const char *const of_cuda[] = {"fused", "attention", "hopper"};
+    for (size_t i = 0; i < sizeof of_cuda / sizeof *of_cuda; i++) {
+        char text[48];
+        snprintf(text, sizeof text, "\"%s\" needs device cuda", of_cuda[i]);
+        o.level = of_cuda[i];
+        MUST_FAIL(brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err), BRIM_E_ARGUMENT,
+                  text);
+    }
     brim_engine_options_default(&o);
     o.n_thread = -1;
     MUST_FAIL(brim_engine_open(&engine, GOLDEN_DIR "llama_tied", &o, &err), BRIM_E_ARGUMENT, "-1");
