@@ -6,6 +6,8 @@ Structs are buffers whose members are written by name at the places the library 
 """
 import ctypes
 import enum
+import math
+import operator
 import os
 import pathlib
 import struct
@@ -45,6 +47,36 @@ class BrimError(RuntimeError):
         self.text = text
 
 
+def whole(name, value, bits=64):
+    """`value` as an int that fits a signed integer of so many bits; refusals name the argument."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
+    if not -1 << (bits - 1) <= number < 1 << (bits - 1):
+        shown = number if abs(number) < 10 ** 40 else f"of {number.bit_length()} bits"
+        raise BrimError(Status.RANGE, f"{name} {shown} does not fit into {bits} bits")
+    return number
+
+
+def real(name, value):
+    """`value` as a float that is finite as float32, or is not finite to begin with."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}") from None
+    except OverflowError:
+        number = None
+    try:
+        if number is not None and math.isfinite(number):
+            struct.pack("<f", number)
+    except OverflowError:
+        number = None
+    if number is None:
+        raise BrimError(Status.RANGE, f"{name} is beyond the range of float32")
+    return number
+
+
 class _Error(ctypes.Structure):
     _fields_ = [("status", ctypes.c_int), ("text", ctypes.c_char * 508)]
 
@@ -79,8 +111,10 @@ class Struct:
 
     def __setitem__(self, name, value):
         offset, size, kind, fmt = self.layout.members[name]
-        if kind == "i" and size == 4 and value > 0x7FFFFFFF:
-            fmt = "<I"
+        if kind == "i":
+            value = whole(name, value, 8 * size)
+        elif kind == "f":
+            value = real(name, value)
         struct.pack_into(fmt, self.buffer, offset, value)
 
     def __getitem__(self, name):

@@ -4,7 +4,7 @@ import ctypes
 import json
 
 from ._array import Array, DTYPES, CPU, Stream, empty, record, refuse, same_place, threads, workspace
-from ._native import Status, library
+from ._native import Status, library, real, whole
 
 GATES = {"lower_bound": 1, "softplus": 2, "given": 3}
 _L2NORM, _BETA_LOGIT, _STATE_K_FIRST, _CHECKED = 1, 2, 4, 8
@@ -145,15 +145,15 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
         args[f"beta_stride.{part}"] = stride
     args["g_dtype"], args["beta_dtype"] = DTYPES[arrays["g"].dtype], DTYPES[arrays["beta"].dtype]
     args["gate"] = GATES[gate]
-    args["lower_bound"] = 0.0 if lower_bound is None else float(lower_bound)
+    args["lower_bound"] = 0.0 if lower_bound is None else real("lower_bound", lower_bound)
     if scale is not None:
-        args["scale"] = float(scale)
+        args["scale"] = real("scale", scale)
     args["flags"] = (_L2NORM * bool(l2norm) | _BETA_LOGIT * bool(beta_logits) | _STATE_K_FIRST * (not state_v_first) |
                      _CHECKED * bool(checked))
     if packed:
         args["cu_seqlens"] = offsets.ptr
         args["offset_bytes"] = 4 if offsets.dtype == "i32" else 8
-        args["max_tok"] = n_tok if max_tokens is None else int(max_tokens)
+        args["max_tok"] = n_tok if max_tokens is None else whole("max_tokens", max_tokens)
     for name in ("a_log", "dt_bias", "initial_state", "final_state", "state_index", "fresh", "checkpoints"):
         if name in arrays:
             args[name] = arrays[name].ptr
@@ -170,7 +170,7 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
     if allow_split:
         args["allow_split"] = 1
     if "split_length" in args:
-        args["split_length"], args["split_window"] = int(split_length), int(split_window)
+        args["split_length"], args["split_window"] = split_length, split_window
     if first.device == CPU:
         args["n_thread"] = threads(first, n_thread)
     plan = lib.plan("kda")
@@ -194,7 +194,9 @@ def kda_plan(batch, tokens, heads, *, packed=False, processors=132, route=None):
     them together; `heads` value heads. Raises BrimError for a route that is unknown or impossible."""
     lib = library()
     plan = lib.plan("kda")
-    total = tokens if packed else batch * tokens
+    batch, tokens = whole("batch", batch), whole("tokens", tokens)
+    total = tokens if packed else whole("batch times tokens", batch * tokens)
+    heads, processors = whole("heads", heads), whole("processors", processors)
     lib.call("brim_kda_plan_shape", ctypes.c_int64(batch), ctypes.c_int64(total), ctypes.c_int64(heads),
              ctypes.c_int(bool(packed)), ctypes.c_int64(processors), ctypes.c_char_p(route.encode() if route else None),
              plan.buffer)

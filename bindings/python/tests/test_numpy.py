@@ -159,6 +159,36 @@ class Kda(unittest.TestCase):
         with self.assertRaises(brim.BrimError):
             brim.kda_plan(1, 4096, 4, route="nonsense")
 
+    def test_numbers_no_c_type_holds(self):
+        """Refused by name, never cut to the bits that fit: 2 ** 64 + 4096 tokens are not 4096."""
+        x, params, _ = make_kda(self.rng, 1, 5, 1, 1)
+        good = dict(**x, gate="lower_bound", lower_bound=-5.0, **params)
+        huge = 2 ** 64 + 4
+        for change, name in ((dict(n_thread=huge), "n_thread"), (dict(n_thread=2 ** 31), "n_thread"),
+                             (dict(split_length=-huge), "split_length"), (dict(split_window=10 ** 5000), "split_window"),
+                             (dict(cu_seqlens=np.array([0, 5]), max_tokens=huge), "max_tokens"),
+                             (dict(scale=1e300), "scale"), (dict(scale=10 ** 400), "scale"),
+                             (dict(lower_bound=-1e300), "lower_bound")):
+            out = np.full((1, 5, 1, 128), 0xFFFF, np.uint16)
+            with self.assertRaises(brim.BrimError) as refused:
+                brim.kda_prefill(**{**good, **change}, out=out)
+            self.assertEqual(refused.exception.status, brim.Status.RANGE)
+            self.assertTrue(refused.exception.text.startswith(name + " "), refused.exception.text)
+            self.assertTrue((out == 0xFFFF).all())
+        for call, name in ((dict(batch=huge), "batch"), (dict(tokens=huge), "tokens"), (dict(heads=huge), "heads"),
+                           (dict(processors=huge), "processors"), (dict(batch=2 ** 40, tokens=2 ** 40), "batch times tokens")):
+            with self.assertRaises(brim.BrimError) as refused:
+                brim.kda_plan(**{**dict(batch=1, tokens=4096, heads=4), **call})
+            self.assertEqual(refused.exception.status, brim.Status.RANGE)
+            self.assertTrue(refused.exception.text.startswith(name + " "), refused.exception.text)
+        for change, name in ((dict(n_thread=1.5), "n_thread"), (dict(split_length="2"), "split_length"),
+                             (dict(scale=[1]), "scale")):
+            with self.assertRaisesRegex(TypeError, name):
+                brim.kda_prefill(**good, **change)
+        with self.assertRaisesRegex(TypeError, "tokens must be an integer"):
+            brim.kda_plan(1, 4096.0, 4)
+        self.assertEqual(brim.kda_plan(np.int64(1), np.int32(4096), np.uint8(4)), brim.kda_plan(1, 4096, 4))
+
 
 class W4(unittest.TestCase):
     def setUp(self):
@@ -224,6 +254,9 @@ class W4(unittest.TestCase):
             (dict(level="fast"), brim.Status.ARGUMENT, "fast"),
             (dict(split=2), brim.Status.SHAPE, "pinned split 2"),
             (dict(split="some"), brim.Status.ARGUMENT, "some"),
+            (dict(split=2 ** 64 + 1), brim.Status.RANGE, "split 18446744073709551617"),
+            (dict(split=-2 ** 70), brim.Status.RANGE, "split -"),
+            (dict(n_thread=2 ** 70), brim.Status.RANGE, "n_thread"),
             (dict(planes="f16"), brim.Status.DTYPE, "planes"),
             (dict(out=x), brim.Status.SHAPE, "out has shape"),
         ]
