@@ -190,6 +190,7 @@ static brim_status send(struct cuda_backend *cuda, struct brim_matrix *matrix,
     bool dense = cuda->level == BRIM_CUDA_DENSE && file.kind != BRIM_WEIGHT_DENSE;
     bool packed = cuda->level == BRIM_CUDA_HOPPER && linear->is_w4 && role != BRIM_MATRIX_TABLE;
     bool keep = !dense && (!packed || table);
+    if (packed) BRIM_TRY(brim_cuda_rows_check_packable(s, err));
     void *block;
     if (keep)
         BRIM_TRY(own(cuda, matrix, n_bytes, s->name, &block, err));

@@ -5,6 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+/* bf16 of 2^34: above it the scale times 2^93 of src/cuda/w4/unpack.cuh may leave bf16's range. */
+enum { SCALE_LIMIT = (127 + 34) << 7 };
+
 struct source_row {
     const struct brim_weight *part;
     size_t file_row;  /* where it lies in the file */
@@ -193,6 +196,28 @@ brim_status brim_cuda_row_fill(const struct brim_cuda_source *s, enum brim_cuda_
     BRIM_REQUIRE(err, fills[at.part->kind][array](s, &at, out, &group), BRIM_E_NOT_FINITE,
                  "%s: the scale or bias of row %" PRId64 ", group %" PRId64 " is not finite",
                  s->name, at.side_row, group);
+    return BRIM_OK;
+}
+
+brim_status brim_cuda_rows_check_packable(const struct brim_cuda_source *s, brim_error *err)
+{
+    if (s->parts[0].kind != BRIM_WEIGHT_AFFINE4 || s->param_dtype != BRIM_DTYPE_BF16)
+        return BRIM_OK;
+    int64_t side_row = 0;
+    for (int i = 0; i < s->n_part; i++) {
+        const struct brim_weight *w = &s->parts[i];
+        const int64_t n_group = w->n_in / w->group;
+        for (int64_t row = 0; row < w->n_out; row++, side_row++) {
+            const uint8_t *at =
+                (const uint8_t *)w->scales + (size_t)(brim_weight_file_row(w, row) * n_group) * 2;
+            for (int64_t g = 0; g < n_group; g++)
+                BRIM_REQUIRE(err, (load_u16(at + 2 * g) & 0x7FFF) < SCALE_LIMIT, BRIM_E_RANGE,
+                             "%s: the scale of row %" PRId64 ", group %" PRId64
+                             " is not below 2^34, which the kernels of level hopper need of bf16 "
+                             "scales; the levels below it take any",
+                             s->name, side_row, g);
+        }
+    }
     return BRIM_OK;
 }
 

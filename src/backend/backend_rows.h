@@ -29,4 +29,8 @@ size_t brim_cuda_row_bytes(const struct brim_cuda_table *w, enum brim_cuda_array
 brim_status brim_cuda_row_fill(const struct brim_cuda_source *s, enum brim_cuda_array array,
                                int64_t row, uint8_t *out, brim_error *err);
 
+/* Are the bf16 scales of the matrix what the kernels of packed weights take? BRIM_E_RANGE names the
+ * row and the group of the first that is not; other types and kinds pass. */
+brim_status brim_cuda_rows_check_packable(const struct brim_cuda_source *s, brim_error *err);
+
 #endif

@@ -275,7 +275,7 @@ brim_status brim_w4_pack_bytes(const brim_w4_args *args, size_t *n_bytes, brim_e
 {
     size_t codes_bytes;
     BRIM_REQUIRE(err, args && n_bytes, BRIM_E_ARGUMENT, "w4: the arguments are null");
-    BRIM_TRY(brim_w4_check_shape(args, err));
+    BRIM_TRY(brim_w4_check_matrix(args, err));
     BRIM_REQUIRE(err, args->device == BRIM_KERNEL_CUDA, BRIM_E_UNSUPPORTED,
                  "w4: packed weights belong to CUDA");
     *n_bytes = packed_bytes(args, &codes_bytes);

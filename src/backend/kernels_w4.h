@@ -9,8 +9,10 @@
 #include "brim/kernels.h"
 #include "tensor/dtype.h"
 
-/* Device, shape, group, types, level, split: everything but pointers, which n_row == 0 leaves
- * unread. */
+/* Device, n_in, n_out, group and param_dtype: what a matrix alone is. */
+brim_status brim_w4_check_matrix(const brim_w4_args *args, brim_error *err);
+/* That, rows, other types, level, split: everything but pointers, which n_row == 0 leaves unread.
+ */
 brim_status brim_w4_check_shape(const brim_w4_args *args, brim_error *err);
 /* Pointers, alignment, strides, overlap. `packed`: the call reads args->packed, of `packed_bytes`,
  * not codes, scales and biases. */

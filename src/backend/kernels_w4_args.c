@@ -23,17 +23,13 @@ static bool span_bytes(int64_t n_row, int64_t stride, int64_t width, size_t elem
            *out <= INT64_MAX;
 }
 
-brim_status brim_w4_check_shape(const brim_w4_args *args, brim_error *err)
+brim_status brim_w4_check_matrix(const brim_w4_args *args, brim_error *err)
 {
-    bool cuda = args->device == BRIM_KERNEL_CUDA;
-    BRIM_REQUIRE(err, cuda || args->device == BRIM_KERNEL_CPU, BRIM_E_ARGUMENT,
-                 "w4: device %d is neither CPU nor CUDA", (int)args->device);
-    BRIM_REQUIRE(err, args->n_thread >= 0 && args->n_thread <= 4096, BRIM_E_RANGE,
-                 "w4: n_thread %d lies outside [0, 4096]", args->n_thread);
+    BRIM_REQUIRE(err, args->device == BRIM_KERNEL_CUDA || args->device == BRIM_KERNEL_CPU,
+                 BRIM_E_ARGUMENT, "w4: device %d is neither CPU nor CUDA", (int)args->device);
     BRIM_REQUIRE(err, args->group == 32 || args->group == 64 || args->group == 128, BRIM_E_RANGE,
                  "w4: group is %d; 32, 64 or 128 is taken", args->group);
-    BRIM_REQUIRE(err, args->n_row >= 0 && args->n_out >= 0, BRIM_E_SHAPE,
-                 "w4: n_row %lld and n_out %lld must not be negative", (long long)args->n_row,
+    BRIM_REQUIRE(err, args->n_out >= 0, BRIM_E_SHAPE, "w4: n_out %lld must not be negative",
                  (long long)args->n_out);
     BRIM_REQUIRE(err, args->n_in > 0 && args->n_in % args->group == 0, BRIM_E_SHAPE,
                  "w4: n_in %lld is not a positive multiple of the group, %d", (long long)args->n_in,
@@ -46,6 +42,17 @@ brim_status brim_w4_check_shape(const brim_w4_args *args, brim_error *err)
                  (long long)args->n_out, (long long)args->n_in);
     BRIM_REQUIRE(err, is_float(args->param_dtype), BRIM_E_DTYPE,
                  "w4: param_dtype %d is none of F32, F16 and BF16", (int)args->param_dtype);
+    return BRIM_OK;
+}
+
+brim_status brim_w4_check_shape(const brim_w4_args *args, brim_error *err)
+{
+    bool cuda = args->device == BRIM_KERNEL_CUDA;
+    BRIM_TRY(brim_w4_check_matrix(args, err));
+    BRIM_REQUIRE(err, args->n_thread >= 0 && args->n_thread <= 4096, BRIM_E_RANGE,
+                 "w4: n_thread %d lies outside [0, 4096]", args->n_thread);
+    BRIM_REQUIRE(err, args->n_row >= 0, BRIM_E_SHAPE, "w4: n_row %lld must not be negative",
+                 (long long)args->n_row);
     BRIM_REQUIRE(err, is_f32_or_bf16(args->plane_dtype), BRIM_E_DTYPE,
                  "w4: plane_dtype %d is neither BF16 nor F32", (int)args->plane_dtype);
     BRIM_REQUIRE(err,

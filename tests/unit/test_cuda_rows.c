@@ -237,6 +237,42 @@ static void not_finite(void **unused)
     }
 }
 
+/* bf16 scales from 2^34 on are refused by row and group; just below they pass, and other types of
+ * scale have no such limit. */
+static void scales_the_packed_kernels_take(void **unused)
+{
+    (void)unused;
+    const uint16_t below = 0x507F, limit = 0x5080;
+    assert_true(brim_f32_from_bf16(below) < 17179869184.0f);
+    assert_true(brim_f32_from_bf16(limit) == 17179869184.0f);
+    for (int sign = 0; sign < 2; sign++) {
+        struct brim_weight parts[2] = {make(BRIM_WEIGHT_AFFINE4, BRIM_DTYPE_BF16, 64, 16, 0),
+                                       make(BRIM_WEIGHT_AFFINE4, BRIM_DTYPE_BF16, 64, 16, 0)};
+        struct brim_cuda_source s = {.parts = parts, .n_part = 2, .name = "model.layers.3.q_proj"};
+        brim_error err = {0};
+        (void)brim_cuda_rows_describe(&s);
+        uint16_t *at = (uint16_t *)(uintptr_t)parts[1].scales + 9 * (N_IN / 64) + 1;
+        const uint16_t minus = sign ? 0x8000 : 0;
+        *at = below | minus;
+        if (brim_cuda_rows_check_packable(&s, &err) != BRIM_OK) fail_msg("%s", err.text);
+        *at = limit | minus;
+        assert_int_equal(brim_cuda_rows_check_packable(&s, &err), BRIM_E_RANGE);
+        if (!strstr(err.text, "model.layers.3.q_proj: the scale of row 25, group 1 is not below"))
+            fail_msg("\"%s\"", err.text);
+        release(&parts[0]);
+        release(&parts[1]);
+    }
+    for (int f = 0; f < N_FORM; f++) {
+        struct brim_weight w = make(forms[f].kind, forms[f].dtype, forms[f].group, 8, 0);
+        struct brim_cuda_source s = {.parts = &w, .n_part = 1, .name = "w"};
+        (void)brim_cuda_rows_describe(&s);
+        if (w.scales && w.dtype == BRIM_DTYPE_F32)
+            put(BRIM_DTYPE_F32, (uint8_t *)(uintptr_t)w.scales, 1e30f);
+        assert_int_equal(brim_cuda_rows_check_packable(&s, NULL), BRIM_OK);
+        release(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +280,7 @@ int main(void)
         cmocka_unit_test(gate_and_up),
         cmocka_unit_test(wide_q4_0),
         cmocka_unit_test(not_finite),
+        cmocka_unit_test(scales_the_packed_kernels_take),
     };
     return cmocka_run_group_tests_name("cuda_rows", tests, NULL, NULL);
 }

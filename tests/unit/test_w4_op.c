@@ -461,6 +461,42 @@ static void offsets_beyond_31_bits(void **state)
     }
 }
 
+/* The size of a packed matrix is asked for before there is a product: fields that belong to one may
+ * hold anything. What it depends on is checked. */
+static void pack_bytes_of_a_matrix_alone(void **state)
+{
+    (void)state;
+    brim_w4_args a, good;
+    size_t clean = 1, n_bytes = 2;
+    brim_error err = {0};
+    brim_w4_args_init(&good);
+    good.device = BRIM_KERNEL_CUDA, good.n_in = 2560, good.n_out = 1000;
+    assert_int_equal(brim_w4_pack_bytes(&good, &clean, &err), BRIM_OK);
+    memset(&a, 0xA5, sizeof a);
+    a.device = good.device, a.n_in = good.n_in, a.n_out = good.n_out, a.group = good.group;
+    a.param_dtype = good.param_dtype;
+    if (brim_w4_pack_bytes(&a, &n_bytes, &err) != BRIM_OK) fail_msg("%s", err.text);
+    assert_int_equal(n_bytes, clean);
+#define PACK_REFUSED(change, status, words)                               \
+    do {                                                                  \
+        a = good;                                                         \
+        a.change;                                                         \
+        assert_int_equal(brim_w4_pack_bytes(&a, &n_bytes, &err), status); \
+        assert_non_null(strstr(err.text, words));                         \
+        assert_int_equal(brim_w4_pack(&a, &a, NULL), status);             \
+    } while (0)
+    PACK_REFUSED(device = (brim_kernel_device)0, BRIM_E_ARGUMENT, "device 0");
+    PACK_REFUSED(device = BRIM_KERNEL_CPU, BRIM_E_UNSUPPORTED, "belong to CUDA");
+    PACK_REFUSED(group = 16, BRIM_E_RANGE, "group is 16");
+    PACK_REFUSED(n_in = 2561, BRIM_E_SHAPE, "n_in 2561");
+    PACK_REFUSED(n_in = 0, BRIM_E_SHAPE, "n_in 0");
+    PACK_REFUSED(n_out = -1, BRIM_E_SHAPE, "n_out -1");
+    PACK_REFUSED(n_out = INT64_MAX / 64, BRIM_E_SHAPE, "too many");
+    PACK_REFUSED(param_dtype = (brim_kernel_dtype)0, BRIM_E_DTYPE, "param_dtype 0");
+    assert_int_equal(brim_w4_pack_bytes(NULL, &n_bytes, &err), BRIM_E_ARGUMENT);
+    assert_int_equal(brim_w4_pack_bytes(&good, NULL, &err), BRIM_E_ARGUMENT);
+}
+
 static void out_of_memory(void **state)
 {
     (void)state;
@@ -505,6 +541,7 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(refusals_of_cuda),
         cmocka_unit_test(offsets_beyond_31_bits),
+        cmocka_unit_test(pack_bytes_of_a_matrix_alone),
         cmocka_unit_test(out_of_memory),
         cmocka_unit_test(printed_line),
     };
