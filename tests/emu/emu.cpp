@@ -84,8 +84,9 @@ struct fiber {
     uint32_t seen;
     unsigned sleep;
     const char *where;
-    uint32_t cluster_phase; /* at its last arrival */
-    bool cluster_arrived;   /* ... which it has not waited for */
+    uint32_t cluster_phase;     /* at its last arrival */
+    bool cluster_arrived;       /* ... which it has not waited for */
+    uint64_t n_store, n_fenced; /* stores to shared memory; those before the last fence */
     unsigned group[EMU_KIND_N];
     std::deque<later> pending[EMU_KIND_N];
 };
@@ -117,11 +118,17 @@ struct cluster_state {
     std::atomic<unsigned> n_at_start{0}, n_at_end{0};
 };
 
+struct store { /* the last one to four bytes of dynamic shared memory */
+    fiber *by;
+    uint64_t number;
+};
+
 struct cta {
     const struct grid_run *run;
     cluster_state *cluster;
     uint32_t rank;
     char *dynamic;
+    store *stores;
     int n_thread, n_live;
     fiber *fibers, *current;
     void *scheduler_sp;
@@ -320,6 +327,7 @@ static void fiber_make(fiber *f, char *stack, int index, dim3 block)
     f->sleep = 0;
     f->where = nullptr;
     f->cluster_arrived = false;
+    f->n_store = f->n_fenced = 0;
     for (int i = 0; i < EMU_KIND_N; i++) f->group[i] = 0;
     void **sp = (void **)(stack + STACK_BYTES - 64);
     *--sp = nullptr; /* so that the stack is aligned as after a call */
@@ -391,6 +399,7 @@ struct workshop { /* kept from launch to launch: mapping stacks is slow */
     char *stacks;
     fiber *fibers;
     warp *warps;
+    store *stores;
 };
 static std::mutex workshop_lock;
 static std::vector<workshop> workshops;
@@ -411,6 +420,7 @@ static workshop workshop_take(void)
         mprotect(w.stacks + (size_t)i * STACK_BYTES, 4096, PROT_NONE);
     w.fibers = new fiber[MAX_THREAD]();
     w.warps = new warp[MAX_WARP]();
+    w.stores = new store[DYNAMIC_BYTES / 4]();
     return w;
 }
 
@@ -426,6 +436,7 @@ static void *worker_main(void *argument)
     c->dynamic = brim_emu_dynamic;
     c->fibers = shop.fibers;
     c->warps = shop.warps;
+    c->stores = shop.stores;
     c->n_thread = (int)(run->block.x * run->block.y * run->block.z);
     self = c;
     for (;;) {
@@ -445,6 +456,7 @@ static void *worker_main(void *argument)
         blockDim = run->block;
         gridDim = run->grid;
         memset(brim_emu_dynamic, 0xFF, run->smem_bytes);
+        memset(c->stores, 0, run->smem_bytes / 4 * sizeof *c->stores);
         c->random = seed ^ (uint32_t)(number * 2654435761u) ^ (me->rank + 1) * 40503u;
         if (c->random == 0) c->random = 1;
         for (int i = 0; i < 16; i++) c->barriers[i].arrived = c->barriers[i].votes = 0;
@@ -649,6 +661,48 @@ void *emu_shared(uint32_t number, uint32_t n_bytes, uint32_t alignment)
     if (at < DYNAMIC_AT || at + n_bytes > DYNAMIC_AT + c->run->smem_bytes)
         emu_die("%u bytes at shared address %x of %u bytes", n_bytes, at, c->run->smem_bytes);
     return c->dynamic + (at - DYNAMIC_AT);
+}
+
+/* The notes of n_bytes at a number; 0 of them outside dynamic shared memory. */
+static store *stores_of(uint32_t number, uint32_t n_bytes, uint32_t *n)
+{
+    cta *c = self;
+    uint32_t rank = number >> RANK_SHIFT, at = number & ((1u << RANK_SHIFT) - 1);
+    if (rank > 0) c = c->cluster->ctas[rank - 1];
+    *n = at < STATIC_AT - 0x400000 ? (n_bytes + 3) / 4 : 0;
+    return c->stores + (at - DYNAMIC_AT) / 4;
+}
+
+void emu_stored(uint32_t number, uint32_t n_bytes)
+{
+    uint32_t n;
+    store *s = stores_of(number, n_bytes, &n);
+    fiber *f = self->current;
+    f->n_store++;
+    for (uint32_t i = 0; i < n; i++) s[i] = store{f, f->n_store};
+}
+
+void emu_fence_async(void)
+{
+    self->current->n_fenced = self->current->n_store;
+}
+
+void emu_async_reads(uint32_t number, uint32_t n_bytes)
+{
+    uint32_t n;
+    store *s = stores_of(number, n_bytes, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (s[i].by && s[i].by->n_fenced < s[i].number)
+            emu_die("an asynchronous operation reads shared address %x, which thread %d has stored "
+                    "without a fence.proxy.async since",
+                    number + 4 * i, s[i].by->index);
+}
+
+void emu_async_wrote(uint32_t number, uint32_t n_bytes)
+{
+    uint32_t n;
+    store *s = stores_of(number, n_bytes, &n);
+    for (uint32_t i = 0; i < n; i++) s[i].by = nullptr;
 }
 
 uint32_t emu_mapa(uint32_t number, uint32_t rank)

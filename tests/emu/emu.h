@@ -73,6 +73,13 @@ uint32_t emu_shared_number(const void *pointer);
 /* n_bytes at a number of this CTA, or from mapa of any of the cluster; ends the program where
  * they do not lie in it or are not aligned. */
 void *emu_shared(uint32_t number, uint32_t n_bytes, uint32_t alignment);
+/* What is stored by number is noted, because an asynchronous copy or product may read it only after
+ * its writer's fence.proxy.async: emu_async_reads ends the program where that is missing. What
+ * asynchronous operations write themselves needs no fence. Stores through pointers are not seen. */
+void emu_stored(uint32_t number, uint32_t n_bytes);
+void emu_fence_async(void);
+void emu_async_reads(uint32_t number, uint32_t n_bytes);
+void emu_async_wrote(uint32_t number, uint32_t n_bytes);
 uint32_t emu_mapa(uint32_t number, uint32_t rank);
 uint32_t emu_cluster_rank(void);
 uint32_t emu_cluster_size(void);

@@ -6,25 +6,31 @@
 
 #include "cuda/ptx/wgmma.cuh"
 
+/* Elements are fetched one by one, what the asynchronous proxy may see is asked once for eight. */
+static float operand(const emu_product *p, uint64_t desc, bool transposed, int row, int k)
+{
+    uint32_t at = emu_operand_at(desc, transposed, row, k);
+    if (((transposed ? row : k) & 7) == 0) emu_async_reads(at, 16);
+    return p->number(*(const uint16_t *)emu_shared(at, 2, 2));
+}
+
 void emu_multiply(emu_product *p)
 {
     static thread_local double b[16][256];
     double a[16][16];
     for (int row = 0; row < 16; row++)
         for (int k = 0; k < 16; k++) {
-            uint16_t bits;
             if (p->a_shared) {
-                bits = emu_operand(p->desc_a, false, 16 * p->warp + row, k);
+                a[row][k] = operand(p, p->desc_a, false, 16 * p->warp + row, k);
             } else {
                 /* a[0], a[1]: rows g, g + 8 at k < 8; a[2], a[3]: the same at k >= 8 */
                 uint32_t pair = p->a[(row & 7) * 4 + (k & 7) / 2][(row >> 3) + 2 * (k >> 3)];
-                bits = (uint16_t)(pair >> 16 * (k & 1));
+                a[row][k] = p->number((uint16_t)(pair >> 16 * (k & 1)));
             }
-            a[row][k] = p->number(bits);
         }
     for (int k = 0; k < 16; k++)
         for (int col = 0; col < p->n; col++)
-            b[k][col] = p->number(emu_operand(p->desc_b, p->transpose_b, col, k));
+            b[k][col] = operand(p, p->desc_b, p->transpose_b, col, k);
     for (int row = 0; row < 16; row++) {
         double sum[256];
         float *to[256];

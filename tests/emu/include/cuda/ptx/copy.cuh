@@ -19,6 +19,7 @@ BRIM_DEVICE void cp_async_16(uint32_t dst, const void *src, bool valid)
 {
     void *to = emu_shared(dst, 16, 16);
     emu_check_global(src, 16, "cp.async");
+    emu_stored(dst, 16); /* the generic proxy */
     emu_later(EMU_CP_ASYNC, [=] {
         if (valid)
             memcpy(to, src, 16);
@@ -62,6 +63,7 @@ BRIM_DEVICE void bulk_load(uint32_t dst, const void *src, uint32_t n_bytes, uint
     emu_shared(dst, n_bytes, 16);
     emu_deliver([=] {
         memcpy(emu_shared(dst, n_bytes, 16), src, n_bytes);
+        emu_async_wrote(dst, n_bytes);
         emu_mbarrier_deliver(bar, n_bytes);
     });
 }
@@ -71,14 +73,17 @@ BRIM_DEVICE void bulk_store(void *dst, uint32_t src, uint32_t n_bytes)
     emu_check_bulk(n_bytes);
     emu_check_global(dst, 16, "bulk copy");
     const void *from = emu_shared(src, n_bytes, 16);
+    emu_async_reads(src, n_bytes);
     emu_later(EMU_BULK, [=] { memcpy(dst, from, n_bytes); });
 }
 
 BRIM_DEVICE void bulk_push(uint32_t remote_dst, uint32_t src, uint32_t n_bytes, uint32_t remote_bar)
 {
     emu_check_bulk(n_bytes);
+    emu_async_reads(src, n_bytes);
     emu_deliver([=] {
         memcpy(emu_shared(remote_dst, n_bytes, 16), emu_shared(src, n_bytes, 16), n_bytes);
+        emu_async_wrote(remote_dst, n_bytes);
         emu_mbarrier_deliver(remote_bar, n_bytes);
     });
 }
@@ -121,57 +126,57 @@ BRIM_DEVICE uint4 ld_stream_v4(const void *ptr)
 
 BRIM_DEVICE uint4 ld_shared_v4(uint32_t addr)
 {
-    return emu_at<uint4>(addr);
+    return emu_load<uint4>(addr);
 }
 
 BRIM_DEVICE void st_shared_v4(uint32_t addr, float4 v)
 {
-    emu_at<float4>(addr) = v;
+    emu_store<float4>(addr, v);
 }
 
 BRIM_DEVICE uint2 ld_shared_v2(uint32_t addr)
 {
-    return emu_at<uint2>(addr);
+    return emu_load<uint2>(addr);
 }
 
 BRIM_DEVICE float4 ld_shared_v4_f32(uint32_t addr)
 {
-    return emu_at<float4>(addr);
+    return emu_load<float4>(addr);
 }
 
 BRIM_DEVICE float2 ld_shared_v2_f32(uint32_t addr)
 {
-    return emu_at<float2>(addr);
+    return emu_load<float2>(addr);
 }
 
 BRIM_DEVICE uint32_t ld_shared_u32(uint32_t addr)
 {
-    return emu_at<uint32_t>(addr);
+    return emu_load<uint32_t>(addr);
 }
 
 BRIM_DEVICE void st_shared_u32(uint32_t addr, uint32_t v)
 {
-    emu_at<uint32_t>(addr) = v;
+    emu_store<uint32_t>(addr, v);
 }
 
 BRIM_DEVICE float ld_shared_f32(uint32_t addr)
 {
-    return emu_at<float>(addr);
+    return emu_load<float>(addr);
 }
 
 BRIM_DEVICE void st_shared_f32(uint32_t addr, float v)
 {
-    emu_at<float>(addr) = v;
+    emu_store<float>(addr, v);
 }
 
 BRIM_DEVICE void st_shared_v2_u32(uint32_t addr, uint32_t x, uint32_t y)
 {
-    emu_at<uint2>(addr) = make_uint2(x, y);
+    emu_store<uint2>(addr, make_uint2(x, y));
 }
 
 BRIM_DEVICE void st_shared_v4_u32(uint32_t addr, uint32_t x, uint32_t y, uint32_t z, uint32_t w)
 {
-    emu_at<uint4>(addr) = make_uint4(x, y, z, w);
+    emu_store<uint4>(addr, make_uint4(x, y, z, w));
 }
 
 /* ---- matrix fragments: matrix i's row r is where lane 8 i + r says; lane t holds row t / 4,
@@ -215,6 +220,7 @@ template <bool transposed> BRIM_DEVICE void emu_stmatrix(uint32_t addr, const ui
         uint32_t pair = ((const uint32_t *)(all + (4 * g + c / 2) * 64))[i];
         row[col] = (uint16_t)(pair >> 16 * (c & 1));
     }
+    emu_stored(addr, 16);
 }
 
 BRIM_DEVICE void stmatrix_x4(uint32_t addr, const uint32_t (&r)[4])

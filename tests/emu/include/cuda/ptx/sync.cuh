@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * src/cuda/ptx/sync.cuh for the emulator: the same names, the meaning of the PTX ISA. Fences order
- * nothing here that is not ordered already. */
+ * src/cuda/ptx/sync.cuh for the emulator: the same names, the meaning of the PTX ISA. Of
+ * fences only that between the proxies has an effect: it is missed where it is not (emu.h). */
 #ifndef BRIM_CUDA_PTX_SYNC_CUH
 #define BRIM_CUDA_PTX_SYNC_CUH
 
@@ -17,9 +17,15 @@ BRIM_DEVICE uint32_t smem_u32(const void *ptr)
 }
 
 /* A T of shared memory by number. */
-template <class T> BRIM_DEVICE T &emu_at(uint32_t addr)
+template <class T> BRIM_DEVICE T emu_load(uint32_t addr)
 {
-    return *(T *)emu_shared(addr, sizeof(T), alignof(T));
+    return *(const T *)emu_shared(addr, sizeof(T), alignof(T));
+}
+
+template <class T> BRIM_DEVICE void emu_store(uint32_t addr, T value)
+{
+    *(T *)emu_shared(addr, sizeof(T), alignof(T)) = value;
+    emu_stored(addr, sizeof(T));
 }
 
 /* ---- mbarrier -------------------------------------------------------------------------------- */
@@ -121,7 +127,7 @@ BRIM_DEVICE uint32_t atom_add_acq_rel_gpu(uint32_t *ptr, uint32_t value)
 BRIM_DEVICE uint32_t atom_add_shared(uint32_t addr, uint32_t value)
 {
     emu_moved();
-    return __atomic_fetch_add(&emu_at<uint32_t>(addr), value, __ATOMIC_RELAXED);
+    return __atomic_fetch_add((uint32_t *)emu_shared(addr, 4, 4), value, __ATOMIC_RELAXED);
 }
 
 /* ---- clusters -------------------------------------------------------------------------------- */
@@ -169,33 +175,34 @@ BRIM_DEVICE uint32_t mapa_u32(uint32_t addr, uint32_t rank)
 
 BRIM_DEVICE void st_shared_cluster_f32(uint32_t remote, float value)
 {
-    emu_at<float>(remote) = value;
+    emu_store<float>(remote, value);
 }
 
 BRIM_DEVICE void st_shared_cluster_u32(uint32_t remote, uint32_t value)
 {
-    emu_at<uint32_t>(remote) = value;
+    emu_store<uint32_t>(remote, value);
 }
 
 BRIM_DEVICE void st_shared_cluster_u64(uint32_t remote, unsigned long long value)
 {
-    emu_at<unsigned long long>(remote) = value;
+    emu_store<unsigned long long>(remote, value);
 }
 
 BRIM_DEVICE float4 ld_shared_cluster_v4(uint32_t addr)
 {
-    return emu_at<float4>(addr);
+    return emu_load<float4>(addr);
 }
 
 BRIM_DEVICE uint32_t ld_shared_cluster(uint32_t addr)
 {
-    return emu_at<uint32_t>(addr);
+    return emu_load<uint32_t>(addr);
 }
 
 BRIM_DEVICE void st_async_v4(uint32_t addr, float4 v, uint32_t bar)
 {
     emu_deliver([=] {
-        emu_at<float4>(addr) = v;
+        *(float4 *)emu_shared(addr, 16, 16) = v;
+        emu_async_wrote(addr, 16);
         emu_mbarrier_deliver(bar, 16);
     });
 }

@@ -43,8 +43,9 @@ static __host__ __device__ __forceinline__ uint32_t swizzle_128b(int row, int pi
     return (uint32_t)(row * 128 + ((piece ^ (row & 7)) << 4));
 }
 
-/* Element (row, k) of an operand by descriptor, k-major, or with rows and columns exchanged. */
-static inline uint16_t emu_operand(uint64_t desc, bool transposed, int row, int k)
+/* Number of element (row, k) of an operand by descriptor, k-major, or with rows and columns
+ * exchanged. */
+static inline uint32_t emu_operand_at(uint64_t desc, bool transposed, int row, int k)
 {
     uint32_t start = (uint32_t)(desc & 0x3FFF) << 4, leading = (uint32_t)(desc >> 16 & 0x3FFF) << 4,
              stride = (uint32_t)(desc >> 32 & 0x3FFF) << 4;
@@ -53,8 +54,7 @@ static inline uint16_t emu_operand(uint64_t desc, bool transposed, int row, int 
             ? start + (uint32_t)(row >> 6) * leading + (uint32_t)(k >> 3) * stride +
                   (uint32_t)(k & 7) * 128 + (uint32_t)(row & 63) * 2
             : start + (uint32_t)(row >> 3) * stride + (uint32_t)(row & 7) * 128 + (uint32_t)k * 2;
-    at ^= (at >> 7 & 7) << 4;
-    return *(const uint16_t *)emu_shared(at, 2, 2);
+    return at ^ (at >> 7 & 7) << 4;
 }
 
 /* One product of a warp: what its lanes brought, worked off by whoever comes first. */
