@@ -19,12 +19,12 @@ BRIM_DEVICE void cp_async_16(uint32_t dst, const void *src, bool valid)
 {
     void *to = emu_shared(dst, 16, 16);
     emu_check_global(src, 16, "cp.async");
-    emu_stored(dst, 16); /* the generic proxy */
     emu_later(EMU_CP_ASYNC, [=] {
         if (valid)
             memcpy(to, src, 16);
         else
             memset(to, 0, 16);
+        emu_stored(dst, 16); /* the generic proxy */
     });
 }
 
