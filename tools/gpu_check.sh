@@ -14,8 +14,8 @@
 #                       brim and libbrim.so lie in DIR or above it
 #   sweep-w4            every row count from 1 to 256, each projection, through the operator's choice of kernel
 #   bench-w4 bench-w4-op bench-model-kernels bench-operators bench-kda  times, as CSV; nothing is timed that failed its check
-# The programs (default build/release/tests) need the driver alone, so DIR may be a copy from a machine
-# without a GPU. Files go to $OUT (default out/), named by part; each names driver, date and clocks.
+# The programs (default build/release/tests) need the driver alone, so DIR may come from a machine
+# without a GPU (gpu_pack.sh). Files go to $OUT (default out/), named by part; each names driver, date and clocks.
 # Ends with "N passed, N failed, N skipped", one for each program run.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
