@@ -76,6 +76,8 @@ struct brim_kda_range {
     /* [end - begin] or NULL: log of a bound on the spectral norm of each chunk's state map (the
      * better of the two of docs/numerics.md), and the Frobenius norm of the state before it. */
     double *log_bound, *norm;
+    bool fine; /* products read the state and U as sums of two bf16: a map's error is common to all
+                  value columns, where a state's averages over them */
 };
 void brim_kda_chunk_range(const brim_kda_args *args, const struct brim_kda_task *task,
                           enum brim_kda_rounding rounding, const struct brim_kda_range *range,
@@ -103,6 +105,10 @@ struct brim_kda_split_report {
 brim_status brim_kda_split_task(const brim_kda_args *args, const struct brim_kda_task *task,
                                 enum brim_kda_rounding rounding, const struct brim_kda_split *split,
                                 struct brim_kda_split_report *report, brim_error *err);
+/* As brim_kda_chunk_task, over segments of `length` chunks joined by their maps: nothing is
+ * skipped. One segment has the serial form's bits. BRIM_E_NO_MEMORY. */
+brim_status brim_kda_join_task(const brim_kda_args *args, const struct brim_kda_task *task,
+                               enum brim_kda_rounding rounding, int64_t length, brim_error *err);
 
 /* The fp32 form by the kernel of a table; gates without a bound take plain C in every tier. */
 struct brim_cpu_ops;

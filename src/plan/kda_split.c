@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Length of segments and windows. */
+ * Length of segments and windows, and where their workspace lies. */
 #include "plan/kda_split.h"
 
 enum {
@@ -17,6 +17,11 @@ double brim_kda_split_cost(int64_t n_segment, int64_t n_processor, int length, i
     return (double)n_wave * (length + window + fixed_chunks);
 }
 
+/* One join of a state through a map, in chunks: 2^18 multiply-adds of a block of 16 value columns
+ * at 128 a cycle, beside a chunk's 2.6 us. An estimate: the chain has not been timed. */
+static const double join_chunks = 0.5;
+enum { JOIN_BLOCKS = 8 }; /* CTAs that join one task's states */
+
 static int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
@@ -28,6 +33,40 @@ static int choose_window(int length)
 {
     int window = 1 + length / 16;
     return window < BRIM_KDA_SPLIT_MAX_WINDOW ? window : BRIM_KDA_SPLIT_MAX_WINDOW;
+}
+
+double brim_kda_split_cost_exact(int64_t n_seq, int64_t n_segment, int64_t n_most,
+                                 int64_t n_value_head, int64_t n_processor, int length)
+{
+    /* a sequence's last segment has neither map nor written state, its first no map */
+    int64_t n_map = 2 * n_segment - 3 * n_seq, n_join = n_most > 2 ? n_most - 2 : 0;
+    if (n_map < n_segment - n_seq) n_map = n_segment - n_seq;
+    double chunks = length + fixed_chunks;
+    return (double)ceil_div(n_map * n_value_head, n_processor) * chunks +
+           (double)ceil_div(n_seq * n_value_head * JOIN_BLOCKS, n_processor) * (double)n_join *
+               join_chunks +
+           (double)ceil_div(n_segment * n_value_head, n_processor) * chunks;
+}
+
+/* Offsets and sizes from length, window and join. */
+static void lay_out(struct brim_kda_split_plan *plan, int64_t n_seq, int64_t n_row, int64_t longest,
+                    int64_t n_value_head, bool packed)
+{
+    plan->n_slot = packed ? n_row / ((int64_t)plan->length * CHUNK) + n_seq
+                          : n_seq * ceil_div(longest, plan->length);
+    plan->state_at = (size_t)(plan->n_slot * n_value_head) * RECORD_BYTES;
+    plan->state_at = (plan->state_at + 127) / 128 * 128;
+    plan->workspace_bytes = plan->state_at + (size_t)(n_seq * n_value_head) * STATE_BYTES;
+}
+
+void brim_kda_split_plan_join(struct brim_kda_split_plan *plan, int64_t n_seq, int64_t n_value_head)
+{
+    size_t states = (size_t)(plan->n_slot * n_value_head) * STATE_BYTES;
+
+    plan->join = true;
+    plan->map_at = plan->state_at + (size_t)(n_seq * n_value_head) * STATE_BYTES;
+    plan->written_at = plan->map_at + states;
+    plan->workspace_bytes = plan->written_at + states;
 }
 
 struct brim_kda_split_plan brim_kda_split_plan_make(int64_t n_seq, int64_t n_row, int64_t max_tok,
@@ -52,10 +91,32 @@ struct brim_kda_split_plan brim_kda_split_plan_make(int64_t n_seq, int64_t n_row
         if (length > 0) break;
     }
     if (plan.window > plan.length) plan.window = plan.length;
-    plan.n_slot = packed ? n_row / ((int64_t)plan.length * CHUNK) + n_seq
-                         : n_seq * ceil_div(longest, plan.length);
-    plan.workspace_bytes = (size_t)(plan.n_slot * n_value_head) * RECORD_BYTES;
-    plan.workspace_bytes = (plan.workspace_bytes + 127) / 128 * 128;
-    plan.workspace_bytes += (size_t)(n_seq * n_value_head) * STATE_BYTES;
+    lay_out(&plan, n_seq, n_row, longest, n_value_head, packed);
+    return plan;
+}
+
+struct brim_kda_split_plan brim_kda_split_plan_exact(int64_t n_seq, int64_t n_row, int64_t max_tok,
+                                                     int64_t n_value_head, bool packed,
+                                                     int64_t n_processor, int length)
+{
+    struct brim_kda_split_plan plan = {0};
+    int64_t longest = ceil_div(max_tok > 0 ? max_tok : 1, CHUNK);
+    double best = 0;
+
+    for (int64_t n = 1; n == 1 || (n <= longest && n <= 4 * n_processor); n++) {
+        int l = length > 0 ? length : (int)ceil_div(longest, n);
+        int64_t n_most = ceil_div(longest, l);
+        int64_t n_segment = packed ? ceil_div(n_row, (int64_t)l * CHUNK) : n_seq * n_most;
+        if (n_segment < n_seq) n_segment = n_seq;
+        double cost =
+            brim_kda_split_cost_exact(n_seq, n_segment, n_most, n_value_head, n_processor, l);
+        if (plan.length == 0 || cost < best) {
+            best = cost;
+            plan.length = l;
+        }
+        if (length > 0) break;
+    }
+    lay_out(&plan, n_seq, n_row, longest, n_value_head, packed);
+    brim_kda_split_plan_join(&plan, n_seq, n_value_head);
     return plan;
 }

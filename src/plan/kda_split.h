@@ -16,9 +16,13 @@ extern "C" {
 enum { BRIM_KDA_SPLIT_MAX_WINDOW = 8 };
 
 struct brim_kda_split_plan {
-    int length, window; /* chunks of 32 tokens; 1 <= window <= length */
+    int length, window; /* chunks of 32 tokens; 1 <= window <= length; 0: exact, no windows */
     int64_t n_slot;     /* segments, some of a packed call's empty: the grid is n_slot x heads */
-    size_t workspace_bytes; /* of records and final states, behind the serial route's */
+    bool join;          /* tasks that may not be cut are joined from their segments' maps */
+    /* Bytes from the start of the split's own workspace, which begins with the records: a state a
+     * task; with `join` a segment's map and the state it writes, each a state in size. */
+    size_t state_at, map_at, written_at;
+    size_t workspace_bytes; /* all of it, behind the serial route's */
 };
 
 /* n_row: rows of all sequences; max_tok: of the longest. length 0: chosen for n_processor SMs, one
@@ -26,6 +30,18 @@ struct brim_kda_split_plan {
 struct brim_kda_split_plan brim_kda_split_plan_make(int64_t n_seq, int64_t n_row, int64_t max_tok,
                                                     int64_t n_value_head, bool packed,
                                                     int64_t n_processor, int length, int window);
+/* The same segments and windows; a task whose cuts fail is joined instead of computed serially. */
+void brim_kda_split_plan_join(struct brim_kda_split_plan *plan, int64_t n_seq,
+                              int64_t n_value_head);
+/* No windows: every segment's incoming state is joined. length 0: chosen, one segment a sequence
+ * where the joins would cost more than they save. */
+struct brim_kda_split_plan brim_kda_split_plan_exact(int64_t n_seq, int64_t n_row, int64_t max_tok,
+                                                     int64_t n_value_head, bool packed,
+                                                     int64_t n_processor, int length);
+/* Time of the exact chain in the same units: the maps, the joins one after the other, the outputs.
+ * n_segment: of all sequences together; n_most: of the longest. */
+double brim_kda_split_cost_exact(int64_t n_seq, int64_t n_segment, int64_t n_most,
+                                 int64_t n_value_head, int64_t n_processor, int length);
 /* Time of the plan's launch in units of one chunk in one CTA, the model that chooses the length. */
 double brim_kda_split_cost(int64_t n_segment, int64_t n_processor, int length, int window);
 

@@ -105,7 +105,7 @@ static inline bool kda_adversary_faded(const struct kda_adversary *a,
     double norm[16] = {0}, largest = 0, last = 0;
     float *state = kda_alloc(16384 * sizeof *state);
     brim_kda_state_load(&a->c.args, task->initial, state);
-    struct brim_kda_range all = {0, (task->n_tok + 31) / 32, true, state, NULL, norm};
+    struct brim_kda_range all = {0, (task->n_tok + 31) / 32, true, state, NULL, norm, false};
     brim_kda_chunk_range(&a->c.args, task, BRIM_KDA_GPU, &all, scratch);
     for (int i = 0; i < 16; i++) largest = fmax(largest, norm[i]);
     for (int i = 0; i < 16384; i++) last += (double)state[i] * state[i];
@@ -125,6 +125,22 @@ static inline double kda_adversary_quotient(const struct kda_error *split,
     double b = fmax(split->window - 1e-6, 0) / fmax(serial->window, 1e-9);
     double c = fmax(split->state - 1e-6, 0) / fmax(serial->state, 1e-9);
     return fmax(a, faded ? b : fmax(b, c));
+}
+
+/* The same for segments joined exactly, which drop nothing, so a faded state counts too. A state of
+ * one direction has an error of a single rounding, which averages over nothing: 2^-12 is given.
+ * Where the serial error is larger than the value there is nothing to keep. */
+static inline double kda_adversary_join_quotient(const struct kda_error *join,
+                                                 const struct kda_error *serial)
+{
+    const double given = 1.0 / 4096;
+    double e[3] = {join->out, join->window, join->state},
+           s[3] = {serial->out, serial->window, serial->state}, worst = 0;
+    if (!serial->finite) return 0;
+    if (!join->finite) return INFINITY;
+    for (int i = 0; i < 3; i++)
+        if (s[i] < 1) worst = fmax(worst, fmax(e[i] - given, 0) / fmax(s[i], 1e-9));
+    return worst;
 }
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Search for inputs on which a split KDA sequence is worse than the serial one, on the CPU's model
  * with the GPU's roundings.
- *     search_kda_split SECONDS [FIRST_SEED]
- * Prints the seeds of the worst quotients among cases in which a cut was skipped; fails above 1.2.
+ *     search_kda_split SECONDS [FIRST_SEED [join]]
+ * Prints the seeds of the worst quotients among cases in which a cut was skipped, or with `join`
+ * among all, their segments joined exactly; fails above 1.2.
  */
 #include <stdio.h>
 #include <time.h>
@@ -38,17 +39,33 @@ static double try_seed(uint64_t seed, void *scratch, struct brim_kda_split_repor
     return quotient;
 }
 
+static double try_join(uint64_t seed, void *scratch)
+{
+    struct kda_adversary a;
+    struct brim_kda_task task;
+    brim_error err;
+    kda_adversary_make(&a, seed);
+    brim_kda_task_make(&a.c.args, 0, 0, &task);
+    if (brim_kda_join_task(&a.c.args, &task, BRIM_KDA_GPU, a.length, &err) != BRIM_OK) exit(2);
+    struct kda_error e = kda_measure(&a.c.args, 0, 0);
+    brim_kda_chunk_task(&a.c.args, &task, BRIM_KDA_GPU, scratch);
+    struct kda_error serial = kda_measure(&a.c.args, 0, 0);
+    kda_case_free(&a.c);
+    return kda_adversary_join_quotient(&e, &serial);
+}
+
 int main(int argc, char **argv)
 {
     double limit = argc > 1 ? atof(argv[1]) : 10;
     uint64_t seed = argc > 2 ? (uint64_t)atoll(argv[2]) : 1;
+    bool join = argc > 3 && !strcmp(argv[3], "join");
     struct found worst[N_KEPT + 1] = {{0, 0, 0}};
     void *scratch = aligned_alloc(64, (brim_kda_chunk_scratch_bytes() + 63) / 64 * 64);
     time_t end = time(NULL) + (time_t)limit;
     long n_tried = 0, n_cut = 0;
     for (; time(NULL) < end; seed++, n_tried++) {
-        struct brim_kda_split_report report;
-        double quotient = try_seed(seed, scratch, &report);
+        struct brim_kda_split_report report = {0};
+        double quotient = join ? try_join(seed, scratch) : try_seed(seed, scratch, &report);
         n_cut += quotient > 0;
         int at = N_KEPT;
         worst[at] = (struct found){seed, quotient, (int)report.n_skipped};

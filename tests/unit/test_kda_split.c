@@ -200,7 +200,7 @@ static void the_bound_is_one(void **state)
             static float from[16384];
             double bound, size = 0, left = 0;
             brim_kda_state_load(&c.args, task.initial, from);
-            struct brim_kda_range one = {0, 1, true, from, &bound, NULL};
+            struct brim_kda_range one = {0, 1, true, from, &bound, NULL, false};
             for (int k = 0; k < 16384; k++) size += (double)from[k] * from[k];
             brim_kda_chunk_range(&c.args, &task, BRIM_KDA_FP32, &one, scratch);
             assert_int_equal(brim_kda_ref_task(&c.args, &task, true, NULL, NULL, after, NULL),

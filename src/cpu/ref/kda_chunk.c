@@ -43,6 +43,13 @@ static float narrow(enum brim_kda_rounding rounding, float x)
     return rounding == BRIM_KDA_GPU ? to_bf16(x) : x;
 }
 
+/* What a product reads of the state and of U; fine: the sum of two bf16. */
+static float operand(enum brim_kda_rounding rounding, bool fine, float x)
+{
+    float high = narrow(rounding, x);
+    return fine && rounding == BRIM_KDA_GPU ? high + to_bf16(x - high) : high;
+}
+
 /* The exponent that is split off the column factors: half of a sub-block's worst decay, an integer
  * so that taking it out and putting it back is exact. 58 at a bound of -5. */
 static int mid_exponent(const brim_kda_args *args)
@@ -228,11 +235,11 @@ static void solve(enum brim_kda_rounding m, bool split, struct chunk *c)
 }
 
 /* The recurrence's step; writes the valid rows of the output unless `quiet`. */
-static void advance(enum brim_kda_rounding m, const struct brim_kda_task *task, int64_t t0,
-                    bool quiet, struct chunk *c)
+static void advance(enum brim_kda_rounding m, bool fine, const struct brim_kda_task *task,
+                    int64_t t0, bool quiet, struct chunk *c)
 {
     for (int i = 0; i < D; i++)
-        for (int j = 0; j < D; j++) c->sb[i][j] = narrow(m, c->s[i][j]);
+        for (int j = 0; j < D; j++) c->sb[i][j] = operand(m, fine, c->s[i][j]);
     for (int r = 0; r < C; r++) {
         float o[D] = {0};
         memcpy(c->u[r], c->z[r], sizeof c->u[r]);
@@ -241,7 +248,7 @@ static void advance(enum brim_kda_rounding m, const struct brim_kda_task *task, 
                 c->u[r][j] -= c->w[r][i] * c->sb[i][j];
                 o[j] += c->qd[r][i] * c->sb[i][j];
             }
-        for (int j = 0; j < D; j++) c->u[r][j] = narrow(m, c->u[r][j]);
+        for (int j = 0; j < D; j++) c->u[r][j] = operand(m, fine, c->u[r][j]);
         for (int x = 0; x <= r; x++)
             for (int j = 0; j < D; j++) o[j] += c->mqk[r][x] * c->u[x][j];
         if (t0 + r < task->n_tok && !quiet)
@@ -305,7 +312,7 @@ void brim_kda_chunk_range(const brim_kda_args *args, const struct brim_kda_task 
         solve(rounding, bounded || rounding == BRIM_KDA_GPU, c);
         if (range->log_bound) range->log_bound[i - range->begin] = log_bound(args, task, t0, c);
         if (range->norm) range->norm[i - range->begin] = norm2(&c->s[0][0], (int64_t)D * D);
-        advance(rounding, task, t0, range->quiet, c);
+        advance(rounding, range->fine, task, t0, range->quiet, c);
         int64_t done = t0 + C;
         if (task->checkpoints && done % 64 == 0 && done <= task->n_tok && !range->quiet)
             brim_kda_state_store(args, &c->s[0][0],

@@ -55,7 +55,8 @@ static brim_status split_task(const brim_kda_args *args, const struct brim_kda_t
             double sum = 0;
             memset(work->window, 0, sizeof work->window);
             if (from == 0 && task->initial) brim_kda_state_load(args, task->initial, work->window);
-            struct brim_kda_range window = {from, begin, true, work->window, work->bound, NULL};
+            struct brim_kda_range window = {from,        begin, true, work->window,
+                                            work->bound, NULL,  false};
             brim_kda_chunk_range(args, task, rounding, &window, scratch);
             for (int64_t i = 0; i < begin - from; i++) sum += work->bound[i];
             /* written so that NaN fails */
@@ -67,7 +68,7 @@ static brim_status split_task(const brim_kda_args *args, const struct brim_kda_t
             report->n_skipped++;
             memcpy(work->state, work->window, sizeof work->state);
         }
-        struct brim_kda_range range = {begin, end, false, work->state, NULL, norms + begin};
+        struct brim_kda_range range = {begin, end, false, work->state, NULL, norms + begin, false};
         brim_kda_chunk_range(args, &inner, rounding, &range, scratch);
     }
     if (task->final) brim_kda_state_store(args, work->state, task->final);
