@@ -115,6 +115,7 @@ lane_style() {
     step "clang-format" clang-format --dry-run -Werror "${files[@]}"
     step "folder dependencies" tools/check_deps.py
     step "style" tools/check_style.sh
+    step "the router's table" tools/kda_route_table.py --check
 }
 
 # What the golden tests compare with; the tests of what cannot be fetched are skipped one by one.

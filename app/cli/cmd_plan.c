@@ -68,40 +68,64 @@ static int plan_split_k(int argc, char **argv)
 
 static int plan_kda(int argc, char **argv)
 {
-    int64_t n_batch = 1, n_tok = -1, n_head = -1, n_packed = 0, n_processor = 132;
+    int64_t n_batch = 1, n_tok = -1, n_head = -1, n_packed = 0, longest = 0, n_processor = 132;
+    int64_t length = 0, window = 0;
+    bool allow_split = false;
     const char *route = NULL;
     const struct args_option options[] = {
         {"batch", 0, ARGS_INT, &n_batch, "B", "sequences of a fixed batch (1)", 0, 1e9},
         {"tokens", 0, ARGS_INT, &n_tok, "T", "tokens of a sequence; with --packed of all", 0, 1e9},
         {"heads", 0, ARGS_INT, &n_head, "H", "value heads", 1, 1e6},
         {"packed", 0, ARGS_INT, &n_packed, "N", "so many sequences of any lengths, packed", 1, 1e9},
+        {"longest", 0, ARGS_INT, &longest, "T", "packed: tokens of the longest sequence", 1, 1e9},
         {"processors", 0, ARGS_INT, &n_processor, "P", "SMs of the GPU (132)", 1, 1e6},
+        {"allow-split", 0, ARGS_FLAG, &allow_split, NULL,
+         "admit route split, whose bits are not those of the others", 0, 0},
         {"route", 0, ARGS_TEXT, &route, "NAME",
-         "force m128, m64, c4-m128, c4-m64, c5-m64, c6-m64 or c8-m128", 0, 0},
+         "force m128, m64, c4-m128, c4-m64, c5-m64, c6-m64, c8-m128 or split", 0, 0},
+        {"split-length", 0, ARGS_INT, &length, "C", "split: chunks of 32 tokens of a segment", 1,
+         1 << 24},
+        {"split-window", 0, ARGS_INT, &window, "C", "split: chunks of its window", 1, 8},
     };
     const struct args_command command = {
         .name = "plan kda",
         .positional = "",
-        .about = "Which route a KDA prefill takes on a GPU, and why: one line of JSON.",
+        .about = "Which route a KDA prefill takes on a GPU, why, its expected time and those of\n"
+                 "the others, where measured (bounded gates that forget): one line of JSON.",
         .groups = {{"Options", options, sizeof(options) / sizeof(options[0])}},
     };
     int code;
     if (!args_parse(&command, argc, argv, NULL, &code)) return code;
-    if (n_tok < 0 || n_head < 0) {
-        cli_error("plan kda needs --tokens and --heads");
+    const char *refusal = NULL;
+    if (n_tok < 0 || n_head < 0)
+        refusal = "plan kda needs --tokens and --heads";
+    else if (n_packed && n_batch != 1)
+        refusal = "plan kda: --packed and --batch exclude each other";
+    else if (longest && !n_packed)
+        refusal = "plan kda: --longest is of --packed; sequences of a batch are equally long";
+    else if (longest && (longest > n_tok || longest < n_tok / n_packed))
+        refusal = "plan kda: --longest lies between the mean and all of --tokens";
+    else if ((length || window) && !allow_split && !(route && !strcmp(route, "split")))
+        refusal = "plan kda: --split-length and --split-window need --allow-split or --route split";
+    if (refusal) {
+        cli_error("%s", refusal);
         return CLI_USAGE;
     }
-    if (n_packed && n_batch != 1) {
-        cli_error("plan kda: --packed and --batch exclude each other");
-        return CLI_USAGE;
-    }
+    brim_kda_args args;
     brim_kda_plan plan;
     brim_error err;
-    int64_t n_seq = n_packed ? n_packed : n_batch;
-    if (brim_kda_plan_shape(n_seq, n_packed ? n_tok : n_seq * n_tok, n_head, n_packed != 0,
-                            n_processor, route, &plan, &err) != BRIM_OK)
-        return cli_fail(&err);
-    char line[512];
+    brim_kda_args_init(&args);
+    args.n_seq = n_packed ? n_packed : n_batch;
+    args.n_tok = n_tok;
+    args.n_value_head = n_head;
+    args.offset_bytes = n_packed ? 8 : 0;
+    args.max_tok = longest;
+    args.route = route;
+    args.allow_split = allow_split;
+    args.split_length = (int)length;
+    args.split_window = (int)window;
+    if (brim_kda_plan_gpu(&args, n_processor, &plan, &err) != BRIM_OK) return cli_fail(&err);
+    char line[4096];
     brim_kda_plan_print(&plan, line, sizeof(line));
     puts(line);
     return cli_close_stdout(CLI_OK);

@@ -127,6 +127,15 @@ typedef struct brim_kda_args {
     void *checkpoints;
 } brim_kda_args;
 
+/* A route that was not taken. */
+typedef struct brim_kda_alternative {
+    const char *route;   /* static */
+    double expected_us;  /* 0: the shape lies outside of what was measured */
+    const char *why_not; /* static */
+} brim_kda_alternative;
+
+enum { BRIM_KDA_MAX_ALTERNATIVE = 8 };
+
 /* How a call would run. */
 typedef struct brim_kda_plan {
     char route[16];                 /* "m128", "c4-m128", ..., "cpu-chunk" */
@@ -136,8 +145,14 @@ typedef struct brim_kda_plan {
     int instances;                  /* preparation groups a task has */
     int depth;                      /* packets of the ring; 0: packets stay in shared memory */
     int split_length, split_window; /* "split": chunks of a segment and of its window; else 0 */
-    char serial[16]; /* "split": the route that computes what must not be cut; else empty */
+    char serial[16];     /* "split": the route that computes what must not be cut; else empty */
+    int64_t split_slots; /* "split": segments, those that may turn out empty included */
     size_t workspace_bytes;
+    /* CUDA: from times measured on an H200 with bounded gates that forget, 0 outside of what was
+     * measured; then every other route of the build. */
+    double expected_us;
+    int n_alternative;
+    brim_kda_alternative alternative[BRIM_KDA_MAX_ALTERNATIVE];
 } brim_kda_plan;
 
 /* Zero everything, then set scale = 128^-1/2, head_dim = 128 and qkv_dtype = BF16. */
@@ -149,8 +164,12 @@ BRIM_API BRIM_MUST_USE brim_status brim_kda_workspace_bytes(const brim_kda_args 
                                                             size_t *n_bytes, brim_error *err);
 BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_make(const brim_kda_args *args,
                                                       brim_kda_plan *plan, brim_error *err);
-/* The automatic choice from host-known numbers alone, without a device or data. n_processor: SMs.
- */
+/* What brim_kda_plan_make would choose on a GPU of n_processor SMs, without a device or data: reads
+ * n_seq, n_tok, n_value_head, offset_bytes (not 0: packed), max_tok (packed; 0 or n_tok: not
+ * known), route, allow_split, split_length and split_window, nothing else. */
+BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_gpu(const brim_kda_args *args, int64_t n_processor,
+                                                     brim_kda_plan *plan, brim_error *err);
+/* The same from sequences, rows of all together and heads, without the split. */
 BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_shape(int64_t n_seq, int64_t n_tok_total,
                                                        int64_t n_value_head, int packed,
                                                        int64_t n_processor, const char *route,

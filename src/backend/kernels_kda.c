@@ -8,7 +8,6 @@
 #include "cpu/kda.h"
 #include "cuda/kda/kda.h"
 #include "plan/kda_route.h"
-#include "plan/kda_split.h"
 
 void brim_kda_args_init(brim_kda_args *args)
 {
@@ -33,68 +32,22 @@ static brim_status plan_cpu(const brim_kda_args *args, brim_kda_plan *plan, brim
     return BRIM_OK;
 }
 
-/* What a call does on the device: the segments first, if any, then the serial route. */
-struct schedule {
-    enum brim_kda_route route;
-    struct brim_kda_split_plan split; /* length 0: no segments */
-};
-
-/* Does cutting the sequences pay, and is it possible? */
-static bool wants_split(const brim_kda_args *args, int64_t total, int64_t n_processor,
-                        struct brim_kda_split_plan *split)
-{
-    int64_t n_task = args->n_seq * args->n_value_head;
-    bool named = args->route && !strcmp(args->route, "split");
-    if (!named && (args->route || !args->allow_split)) return false;
-    *split = brim_kda_split_plan_make(
-        args->n_seq, total, args->cu_seqlens ? args->max_tok : args->n_tok, args->n_value_head,
-        args->cu_seqlens != NULL, n_processor, args->split_length, args->split_window);
-    if (named) return true;
-    /* below that a serial route ends before the second launch could start (kda_split.csv) */
-    enum { LEAST_TOKENS = 512 };
-    int64_t mean = args->n_seq ? total / args->n_seq : 0;
-    return n_task <= BRIM_KDA_MAX_TASK && mean >= LEAST_TOKENS && split->n_slot > args->n_seq;
-}
-
-static brim_status plan_any(const brim_kda_args *args, struct schedule *schedule,
+static brim_status plan_any(const brim_kda_args *args, struct brim_kda_schedule *schedule,
                             brim_kda_plan *plan, brim_error *err)
 {
     int64_t n_processor;
 
-    *schedule = (struct schedule){0};
     BRIM_REQUIRE(err, plan, BRIM_E_ARGUMENT, "kda: the plan is null");
     BRIM_TRY(brim_kda_check(args, err));
-    int64_t n_task = args->n_seq * args->n_value_head;
     if (args->device == BRIM_KERNEL_CPU) return plan_cpu(args, plan, err);
     BRIM_TRY(brim_kda_cuda_processors(&n_processor, err));
-    int64_t total = args->cu_seqlens ? args->n_tok : args->n_seq * args->n_tok;
-    struct brim_kda_split_plan split;
-    bool cut = wants_split(args, total, n_processor, &split);
-    BRIM_TRY(brim_kda_route_choose(args->n_seq, total, args->n_value_head, args->cu_seqlens != NULL,
-                                   args->lower_bound < 0, n_processor, cut ? NULL : args->route,
-                                   &schedule->route, plan, err));
-    if (cut) {
-        BRIM_REQUIRE(err, n_task <= BRIM_KDA_MAX_TASK, BRIM_E_SHAPE,
-                     "kda: route split takes at most %d tasks, not %lld", BRIM_KDA_MAX_TASK,
-                     (long long)n_task);
-        schedule->split = split;
-        memcpy(plan->serial, plan->route, sizeof plan->serial);
-        snprintf(plan->route, sizeof plan->route, "split");
-        snprintf(plan->reason, sizeof plan->reason, "%s",
-                 args->route ? "named by the caller"
-                             : "allowed, and the sequences make more segments than tasks");
-        plan->grid = split.n_slot * args->n_value_head;
-        plan->split_length = split.length;
-        plan->split_window = split.window;
-        plan->workspace_bytes =
-            brim_kda_route_workspace_front(plan->workspace_bytes) + split.workspace_bytes;
-    }
+    BRIM_TRY(brim_kda_schedule_make(args, n_processor, schedule, plan, err));
     return brim_kda_cuda_supported(args, schedule->route, err);
 }
 
 brim_status brim_kda_plan_make(const brim_kda_args *args, brim_kda_plan *plan, brim_error *err)
 {
-    struct schedule schedule;
+    struct brim_kda_schedule schedule;
     return plan_any(args, &schedule, plan, err);
 }
 
@@ -125,7 +78,7 @@ brim_status brim_kda_workspace_init(brim_kernel_device device, void *workspace, 
 
 brim_status brim_kda_prefill(const brim_kda_args *args, brim_error *err)
 {
-    struct schedule schedule;
+    struct brim_kda_schedule schedule;
     brim_kda_plan plan;
 
     BRIM_TRY(plan_any(args, &schedule, &plan, err));

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "cpu/kda.h"
+#include "plan/kda_split.h"
 #include "tensor/dtype.h"
 
 enum {
@@ -269,8 +270,6 @@ static brim_status check_host_values(const brim_kda_args *args, brim_error *err)
     return BRIM_OK;
 }
 
-enum { MAX_SPLIT_LENGTH = 1 << 24 }; /* chunks: rows are counted in 32 bits */
-
 brim_status brim_kda_check(const brim_kda_args *args, brim_error *err)
 {
     BRIM_REQUIRE(err, args, BRIM_E_ARGUMENT, "kda: the arguments are null");
@@ -278,15 +277,7 @@ brim_status brim_kda_check(const brim_kda_args *args, brim_error *err)
                  "kda: unknown flags 0x%x", args->flags & ~(uint32_t)KNOWN_FLAGS);
     BRIM_REQUIRE(err, args->n_thread >= 0 && args->n_thread <= 4096, BRIM_E_RANGE,
                  "kda: n_thread %d lies outside [0, 4096]", args->n_thread);
-    BRIM_REQUIRE(err,
-                 args->split_length >= 0 && args->split_length <= MAX_SPLIT_LENGTH &&
-                     args->split_window >= 0 && args->split_window <= BRIM_KDA_WINDOW_MAX,
-                 BRIM_E_RANGE,
-                 "kda: split_length %d lies outside [0, %d] or split_window %d outside [0, %d]",
-                 args->split_length, MAX_SPLIT_LENGTH, args->split_window, BRIM_KDA_WINDOW_MAX);
-    BRIM_REQUIRE(err, args->split_length == 0 || args->split_window <= args->split_length,
-                 BRIM_E_RANGE, "kda: split_window %d is longer than split_length %d",
-                 args->split_window, args->split_length);
+    BRIM_TRY(brim_kda_split_check(args->split_length, args->split_window, err));
     BRIM_TRY(check_shape(args, err));
     BRIM_REQUIRE(err, args->qkv_dtype == BRIM_KERNEL_BF16, BRIM_E_DTYPE,
                  "kda: q, k, v and out must be bf16");

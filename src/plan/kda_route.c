@@ -1,39 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The table of measured regions and the choice from it. */
+ * Expected times from the measured ones (kda_route_table.c) and the choice between them. Between
+ * measured lengths a time is linear in the chunks, between measured numbers of tasks of one wave
+ * linear in the tasks; waves are counted by what an H200 holds at once. Outside of what was
+ * measured a route has no time and is not chosen. */
+#include "plan/kda_route.h"
+
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "plan/kda_route.h"
+#include "plan/kda_route_table.h"
+
+/* One line here gives the rings to the automatic choice. */
+static const char unproved[] =
+    "by name alone: the check with injected delays has not passed on a GPU";
 
 const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_N] = {
-    [BRIM_KDA_ROUTE_M128] = {"m128", 1, 1, 0, 2, 0},
-    [BRIM_KDA_ROUTE_M64] = {"m64", 2, 2, 0, 4, 0},
-    [BRIM_KDA_ROUTE_C4_M128] = {"c4-m128", 4, 1, 3, 12, 15},
-    [BRIM_KDA_ROUTE_C4_M64] = {"c4-m64", 4, 2, 2, 8, 10},
-    [BRIM_KDA_ROUTE_C5_M64] = {"c5-m64", 5, 2, 3, 12, 15},
-    [BRIM_KDA_ROUTE_C6_M64] = {"c6-m64", 6, 2, 4, 16, 20},
-    [BRIM_KDA_ROUTE_C8_M128] = {"c8-m128", 8, 1, 7, 28, 35},
+    [BRIM_KDA_ROUTE_M128] = {"m128", 1, 1, 0, 2, 0, NULL},
+    [BRIM_KDA_ROUTE_M64] = {"m64", 2, 2, 0, 4, 0, NULL},
+    [BRIM_KDA_ROUTE_C4_M128] = {"c4-m128", 4, 1, 3, 12, 15, NULL},
+    [BRIM_KDA_ROUTE_C4_M64] = {"c4-m64", 4, 2, 2, 8, 10, unproved},
+    [BRIM_KDA_ROUTE_C5_M64] = {"c5-m64", 5, 2, 3, 12, 15, unproved},
+    [BRIM_KDA_ROUTE_C6_M64] = {"c6-m64", 6, 2, 4, 16, 20, unproved},
+    [BRIM_KDA_ROUTE_C8_M128] = {"c8-m128", 8, 1, 7, 28, 35, "by name alone: for validation"},
 };
 
-/* Mean tokens of a sequence and tasks (sequences times value heads) for which `route` was measured
- * to be faster than m128 on a GPU of n_processor SMs. No row applies to other GPUs. */
-struct region {
-    int64_t n_processor, min_mean_tok, max_task;
-    bool packed, bounded_only;
-    enum brim_kda_route route;
-};
+/* A route is preferred to a simpler one (m128 to all, a serial one to the split) only if it is
+ * expected to take at most this share of its time: what runs differ by. */
+static const double worth = 0.95;
 
-static const struct region regions[] = {
-    /* The routes of ring.cuh are faster still (bench/results/h200/kda_routes.csv: c6-m64 2.5 x at
-     * 2048 tokens, 2.9 x at 4096) but taken by name alone until the check with delays has passed:
-     * docs/kernels/kda_prefill.md. */
-    /* H200, bench/results/h200/kda.csv: 1.6 x at 512 tokens, 2.6 to 3.6 x from 2048 on while the
-     * clusters of four (30 at a time) make one wave; 1.1 to 1.6 x in two or three waves */
-    {132, 512, 16, false, false, BRIM_KDA_ROUTE_C4_M128},
-    {132, 1024, 32, false, false, BRIM_KDA_ROUTE_C4_M128},
-    {132, 8192, 64, false, false, BRIM_KDA_ROUTE_C4_M128},
-    {132, 1024, 24, true, false, BRIM_KDA_ROUTE_C4_M128},
-};
+enum { MAX_COUNT = INT32_MAX };
+enum { CHUNK = 32, SPLIT = BRIM_KDA_ROUTE_SPLIT, N_CANDIDATE = BRIM_KDA_ROUTE_N + 1 };
 
 /* The workspace of an owner-helper route: 40 lines of 128 bytes for each of the most tasks, then
  * the packets (src/cuda/kda/layout.h has the same numbers, a unit test compares them). */
@@ -52,83 +49,329 @@ size_t brim_kda_route_workspace_front(size_t route_bytes)
     return (front + 127) / 128 * 128;
 }
 
-static bool find_route(const char *name, enum brim_kda_route *route)
+static int64_t ceil_div(int64_t a, int64_t b)
 {
-    for (int i = 0; i < BRIM_KDA_ROUTE_N; i++)
-        if (brim_kda_routes[i].name && !strcmp(name, brim_kda_routes[i].name)) {
-            *route = (enum brim_kda_route)i;
-            return true;
-        }
-    return false;
+    return (a + b - 1) / b;
 }
 
-brim_status brim_kda_route_choose(int64_t n_seq, int64_t n_tok_total, int64_t n_value_head,
-                                  bool packed, bool bounded, int64_t n_processor,
-                                  const char *forced, enum brim_kda_route *route,
-                                  brim_kda_plan *plan, brim_error *err)
-{
-    BRIM_REQUIRE(err, n_seq >= 0 && n_tok_total >= 0 && n_value_head >= 1, BRIM_E_SHAPE,
-                 "kda: a plan needs n_seq and tokens of at least 0 and heads of at least 1");
-    int64_t n_task = n_seq * n_value_head;
-    int64_t mean = n_seq ? n_tok_total / n_seq : 0;
-    const char *reason = "no measured region of this processor covers the shape";
+/* ---- expected times -------------------------------------------------------------------------- */
 
-    *route = BRIM_KDA_ROUTE_M128;
-    if (forced) {
-        BRIM_REQUIRE(err, strcmp(forced, "split") != 0, BRIM_E_UNSUPPORTED,
-                     "kda: route split is planned from a call's arguments (brim_kda_plan_make)");
-        BRIM_REQUIRE(err, find_route(forced, route), BRIM_E_UNSUPPORTED,
-                     "kda: no route is called '%.40s' in this build", forced);
-        reason = "named by the caller";
-    } else {
-        for (size_t i = 0; i < sizeof regions / sizeof *regions; i++) {
-            const struct region *region = &regions[i];
-            if (region->n_processor == n_processor && n_task <= region->max_task &&
-                mean >= region->min_mean_tok && region->packed == packed &&
-                (bounded || !region->bounded_only)) {
-                *route = region->route;
-                reason = "measured faster than m128 for so few tasks";
-                break;
-            }
-        }
+struct expected {
+    double us;     /* 0: nothing is known; not measured: it takes at least this long */
+    bool measured; /* the shape lies between measured ones */
+};
+
+static double between(double x, double x0, double y0, double x1, double y1)
+{
+    return x1 > x0 ? y0 + (y1 - y0) * (x - x0) / (x1 - x0) : y0;
+}
+
+static bool is_of(const struct brim_kda_time *row, int route, int64_t n_wave)
+{
+    return row->route == route && ceil_div(row->n_task, brim_kda_resident[route]) == n_wave;
+}
+
+/* At a measured length, in n_wave waves: linear in the tasks, level before the fewest and after
+ * the most. */
+static double at_length(int route, int64_t n_wave, int32_t chunks, int64_t n_task)
+{
+    const struct brim_kda_time *fewer = NULL, *more = NULL;
+    for (int i = 0; i < brim_kda_n_time; i++) {
+        const struct brim_kda_time *row = &brim_kda_times[i];
+        if (row->chunks != chunks || !is_of(row, route, n_wave)) continue;
+        if (row->n_task <= n_task && (!fewer || row->n_task > fewer->n_task)) fewer = row;
+        if (row->n_task >= n_task && (!more || row->n_task < more->n_task)) more = row;
     }
-    const struct brim_kda_route_info *info = &brim_kda_routes[*route];
-    BRIM_REQUIRE(err, !info->depth || n_task <= BRIM_KDA_MAX_TASK, BRIM_E_SHAPE,
-                 "kda: route %s takes at most %d tasks, not %lld", info->name, BRIM_KDA_MAX_TASK,
-                 (long long)n_task);
-    memset(plan, 0, sizeof *plan);
-    snprintf(plan->route, sizeof plan->route, "%s", info->name);
-    snprintf(plan->reason, sizeof plan->reason, "%s", reason);
+    if (!fewer) fewer = more;
+    if (!more) more = fewer;
+    return between((double)n_task, fewer->n_task, fewer->us, more->n_task, more->us);
+}
+
+/* n_task tasks of so many chunks. */
+static struct expected expect(int route, int64_t chunks, int64_t n_task)
+{
+    const struct brim_kda_time *shorter = NULL, *longer = NULL;
+    int64_t n_wave = ceil_div(n_task, brim_kda_resident[route]);
+    for (int i = 0; i < brim_kda_n_time; i++) {
+        const struct brim_kda_time *row = &brim_kda_times[i];
+        if (!is_of(row, route, n_wave)) continue;
+        if (row->chunks <= chunks && (!shorter || row->chunks > shorter->chunks)) shorter = row;
+        if (row->chunks >= chunks && (!longer || row->chunks < longer->chunks)) longer = row;
+    }
+    if (shorter && longer)
+        return (struct expected){between((double)chunks, shorter->chunks,
+                                         at_length(route, n_wave, shorter->chunks, n_task),
+                                         longer->chunks,
+                                         at_length(route, n_wave, longer->chunks, n_task)),
+                                 true};
+    if (route == BRIM_KDA_ROUTE_M128 && n_wave > 1) { /* it has a time for any number of tasks */
+        struct expected one = expect(route, chunks, brim_kda_resident[route]);
+        return (struct expected){(double)n_wave * one.us, one.measured};
+    }
+    if (shorter) return (struct expected){at_length(route, n_wave, shorter->chunks, n_task), false};
+    return (struct expected){0, false};
+}
+
+/* What a call is, without its data. */
+struct work {
+    int64_t n_seq, n_row, n_head, n_task, mean, longest; /* tokens of a sequence */
+    bool packed;
+};
+
+/* Sequences of unequal lengths start longest first: a task of the longest, then waves of the mean.
+ * More than two waves of them were measured on m128 alone. */
+static struct expected expect_serial(const struct work *work, int route)
+{
+    int64_t resident = brim_kda_resident[route];
+    int64_t mean = ceil_div(work->mean, CHUNK), n_wave = ceil_div(work->n_task, resident);
+    if (work->longest <= work->mean) return expect(route, mean, work->n_task);
+    int64_t n_first = work->n_task < resident ? work->n_task : resident;
+    struct expected all = expect(route, ceil_div(work->longest, CHUNK), n_first);
+    if (n_wave > 1) {
+        struct expected next = expect(route, mean, n_first);
+        all.us += (double)(n_wave - 1) * next.us;
+        all.measured = all.measured && next.measured;
+        if (n_wave > 2 && route != BRIM_KDA_ROUTE_M128) all.measured = false;
+    }
+    return all;
+}
+
+/* The fixed part of a CTA's time is paid once, whatever the waves: what counts is the chunks that a
+ * processor works through. */
+static struct expected expect_split(const struct work *work,
+                                    const struct brim_kda_split_plan *split)
+{
+    if (split->length == 0) return (struct expected){0, false};
+    int64_t n_segment =
+        work->packed ? ceil_div(work->n_row, (int64_t)split->length * CHUNK) : split->n_slot;
+    int64_t n_wave = ceil_div(n_segment * work->n_head, brim_kda_resident[SPLIT]);
+    struct expected time = expect(SPLIT, n_wave * (split->length + split->window), 1);
+    time.measured = time.measured && work->mean >= brim_kda_split_least_tokens;
+    return time;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+static int find_route(const char *name)
+{
+    for (int i = 0; i < BRIM_KDA_ROUTE_N; i++)
+        if (!strcmp(name, brim_kda_routes[i].name)) return i;
+    return strcmp(name, "split") ? -1 : SPLIT;
+}
+
+static const char *name_of(int route)
+{
+    return route == SPLIT ? "split" : brim_kda_routes[route].name;
+}
+
+/* Why the automatic choice must leave a route out, or NULL. */
+static const char *excluded(const struct work *work, const brim_kda_args *args, int route,
+                            const struct brim_kda_split_plan *split)
+{
+    if (work->n_task > BRIM_KDA_MAX_TASK && (route == SPLIT || brim_kda_routes[route].depth))
+        return "takes at most 256 tasks";
+    if (route == SPLIT && !args->allow_split) return "allow_split is not set";
+    if (route == SPLIT && split->n_slot <= work->n_seq) return "too short to be cut";
+    return route == SPLIT ? NULL : brim_kda_routes[route].by_name;
+}
+
+static brim_status check(const brim_kda_args *args, brim_error *err)
+{
+    BRIM_REQUIRE(err, args->n_seq >= 0 && args->n_tok >= 0 && args->n_value_head >= 1, BRIM_E_SHAPE,
+                 "kda: a plan needs n_seq and tokens of at least 0 and heads of at least 1");
+    BRIM_REQUIRE(err,
+                 args->n_seq <= MAX_COUNT && args->n_tok <= MAX_COUNT &&
+                     args->n_value_head <= MAX_COUNT,
+                 BRIM_E_SHAPE, "kda: a plan counts sequences, tokens and heads in 31 bits");
+    BRIM_REQUIRE(err, !args->route || find_route(args->route) >= 0, BRIM_E_UNSUPPORTED,
+                 "kda: no route is called '%.40s' in this build", args->route);
+    return brim_kda_split_check(args->split_length, args->split_window, err);
+}
+
+static void fill(brim_kda_plan *plan, const struct work *work,
+                 const struct brim_kda_schedule *schedule)
+{
+    const struct brim_kda_route_info *info = &brim_kda_routes[schedule->route];
+    const struct brim_kda_split_plan *split = &schedule->split;
     plan->cluster = info->cluster;
     plan->owners = info->owners;
     plan->helpers = info->helpers;
     plan->instances = info->instances;
     plan->depth = info->depth;
-    plan->grid = n_task * info->cluster;
-    plan->workspace_bytes = brim_kda_route_workspace(*route, n_task);
+    plan->grid = work->n_task * info->cluster;
+    plan->workspace_bytes = brim_kda_route_workspace(schedule->route, work->n_task);
+    if (split->length == 0) return;
+    snprintf(plan->serial, sizeof plan->serial, "%s", info->name);
+    plan->grid = split->n_slot * work->n_head;
+    plan->split_length = split->length;
+    plan->split_window = split->window;
+    plan->split_slots = split->n_slot;
+    plan->workspace_bytes =
+        brim_kda_route_workspace_front(plan->workspace_bytes) + split->workspace_bytes;
+}
+
+struct candidates {
+    struct expected time[N_CANDIDATE];
+    const char *why_not[N_CANDIDATE]; /* NULL: may be chosen */
+};
+
+static void consider(const brim_kda_args *args, const struct work *work,
+                     const struct brim_kda_split_plan *split, bool known, struct candidates *all)
+{
+    for (int r = 0; r < N_CANDIDATE; r++) {
+        struct expected *time = &all->time[r];
+        *time = (struct expected){0, false};
+        if (known) *time = r == SPLIT ? expect_split(work, split) : expect_serial(work, r);
+        all->why_not[r] = excluded(work, args, r, split);
+        if (!all->why_not[r] && !time->measured)
+            all->why_not[r] = known ? "not measured" : "not measured on such a GPU";
+    }
+}
+
+/* The route, the serial one if it is the split, and the reason. */
+static int choose(const struct candidates *all, int *serial, const char **reason)
+{
+    const struct expected *time = all->time;
+    bool other = false;
+    *serial = BRIM_KDA_ROUTE_M128;
+    for (int r = BRIM_KDA_ROUTE_M128 + 1; r < BRIM_KDA_ROUTE_N; r++) {
+        if (all->why_not[r]) continue;
+        other = true;
+        if (time[r].us <= worth * time[BRIM_KDA_ROUTE_M128].us &&
+            (*serial == BRIM_KDA_ROUTE_M128 || time[r].us < time[*serial].us))
+            *serial = r;
+    }
+    if (!all->why_not[SPLIT] && time[SPLIT].us <= worth * time[*serial].us) {
+        *reason = "expected fastest where gates forget; where not, the serial route's time comes "
+                  "on top";
+        return SPLIT;
+    }
+    *reason = all->why_not[*serial] ? all->why_not[*serial]
+              : other               ? "expected fastest"
+                                    : "no other route admitted is measured";
+    return *serial;
+}
+
+brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processor,
+                                   struct brim_kda_schedule *schedule, brim_kda_plan *plan,
+                                   brim_error *err)
+{
+    *schedule = (struct brim_kda_schedule){0};
+    memset(plan, 0, sizeof *plan);
+    BRIM_TRY(check(args, err));
+    struct work work = {.n_seq = args->n_seq, .n_head = args->n_value_head};
+    work.packed = args->offset_bytes != 0;
+    work.n_row = work.packed ? args->n_tok : args->n_seq * args->n_tok;
+    work.n_task = args->n_seq * args->n_value_head;
+    work.mean = args->n_seq ? work.n_row / args->n_seq : 0;
+    /* a longest of all rows says nothing: it is what a caller gives who does not know */
+    bool told = work.packed && args->max_tok > 0 && args->max_tok < work.n_row;
+    work.longest = told ? args->max_tok : work.mean;
+    struct brim_kda_split_plan split = {0};
+    if (work.n_task <= BRIM_KDA_MAX_TASK)
+        split = brim_kda_split_plan_make(
+            work.n_seq, work.n_row, work.packed && !told ? work.n_row : work.longest, work.n_head,
+            work.packed, n_processor, args->split_length, args->split_window);
+
+    struct candidates all;
+    consider(args, &work, &split, n_processor == brim_kda_table_processors && work.n_task > 0,
+             &all);
+    int forced = args->route ? find_route(args->route) : -1, serial;
+    const char *reason;
+    int chosen = choose(&all, &serial, &reason);
+    if (forced >= 0) {
+        chosen = forced;
+        if (chosen != SPLIT) serial = chosen;
+        reason = "named by the caller";
+    }
+    BRIM_REQUIRE(err,
+                 work.n_task <= BRIM_KDA_MAX_TASK ||
+                     (chosen != SPLIT && !brim_kda_routes[chosen].depth),
+                 BRIM_E_SHAPE, "kda: route %s takes at most %d tasks, not %lld", name_of(chosen),
+                 BRIM_KDA_MAX_TASK, (long long)work.n_task);
+    schedule->route = (enum brim_kda_route)serial;
+    if (chosen == SPLIT) schedule->split = split;
+    snprintf(plan->route, sizeof plan->route, "%s", name_of(chosen));
+    snprintf(plan->reason, sizeof plan->reason, "%s", reason);
+    fill(plan, &work, schedule);
+    for (int r = 0; r < N_CANDIDATE; r++) {
+        double us = all.time[r].measured ? all.time[r].us : 0;
+        if (r == chosen) {
+            plan->expected_us = us;
+            continue;
+        }
+        const char *why_not = all.why_not[r];
+        if (!why_not) why_not = forced >= 0 ? "not the one named" : "not expected faster";
+        plan->alternative[plan->n_alternative++] = (brim_kda_alternative){name_of(r), us, why_not};
+    }
     return BRIM_OK;
+}
+
+brim_status brim_kda_plan_gpu(const brim_kda_args *args, int64_t n_processor, brim_kda_plan *plan,
+                              brim_error *err)
+{
+    struct brim_kda_schedule schedule;
+    BRIM_REQUIRE(err, args && plan, BRIM_E_ARGUMENT, "kda: the arguments or the plan are null");
+    return brim_kda_schedule_make(args, n_processor, &schedule, plan, err);
 }
 
 brim_status brim_kda_plan_shape(int64_t n_seq, int64_t n_tok_total, int64_t n_value_head,
                                 int packed, int64_t n_processor, const char *route,
                                 brim_kda_plan *plan, brim_error *err)
 {
-    enum brim_kda_route chosen;
-    return brim_kda_route_choose(n_seq, n_tok_total, n_value_head, packed != 0, true, n_processor,
-                                 route, &chosen, plan, err);
+    brim_kda_args args = {.n_seq = n_seq, .n_value_head = n_value_head, .route = route};
+    args.n_tok = packed || n_seq <= 0 ? n_tok_total : n_tok_total / n_seq;
+    args.offset_bytes = packed ? 8 : 0;
+    return brim_kda_plan_gpu(&args, n_processor, plan, err);
 }
 
-size_t brim_kda_plan_print(const brim_kda_plan *plan, char *text, size_t capacity)
+/* ---- as text --------------------------------------------------------------------------------- */
+
+struct text {
+    char *at;
+    size_t capacity, length;
+};
+
+static void put(struct text *text, const char *format, ...)
 {
-    char split[96] = "";
+    va_list args;
+    va_start(args, format);
+    bool room = text->length < text->capacity;
+    int n = vsnprintf(room ? text->at + text->length : NULL,
+                      room ? text->capacity - text->length : 0, format, args);
+    va_end(args);
+    if (n > 0) text->length += (size_t)n;
+}
+
+static void put_us(struct text *text, double us)
+{
+    if (us > 0)
+        put(text, ",\"expected_us\":%.1f", us);
+    else
+        put(text, ",\"expected_us\":null");
+}
+
+size_t brim_kda_plan_print(const brim_kda_plan *plan, char *string, size_t capacity)
+{
+    struct text text = {string, capacity, 0};
+    put(&text,
+        "{\"route\":\"%s\",\"reason\":\"%s\",\"grid\":%lld,\"cluster\":%d,\"owners\":%d,"
+        "\"helpers\":%d,\"instances\":%d,\"depth\":%d,",
+        plan->route, plan->reason, (long long)plan->grid, plan->cluster, plan->owners,
+        plan->helpers, plan->instances, plan->depth);
     if (plan->split_length)
-        snprintf(split, sizeof split, "\"split_length\":%d,\"split_window\":%d,\"serial\":\"%s\",",
-                 plan->split_length, plan->split_window, plan->serial);
-    int n =
-        snprintf(text, capacity,
-                 "{\"route\":\"%s\",\"reason\":\"%s\",\"grid\":%lld,\"cluster\":%d,\"owners\":%d,"
-                 "\"helpers\":%d,\"instances\":%d,\"depth\":%d,%s\"workspace_bytes\":%zu}",
-                 plan->route, plan->reason, (long long)plan->grid, plan->cluster, plan->owners,
-                 plan->helpers, plan->instances, plan->depth, split, plan->workspace_bytes);
-    return n < 0 ? 0 : (size_t)n;
+        put(&text,
+            "\"split_length\":%d,\"split_window\":%d,\"split_slots\":%lld,\"serial\":\"%s\",",
+            plan->split_length, plan->split_window, (long long)plan->split_slots, plan->serial);
+    put(&text, "\"workspace_bytes\":%zu", plan->workspace_bytes);
+    put_us(&text, plan->expected_us);
+    put(&text, ",\"alternatives\":[");
+    for (int i = 0; i < plan->n_alternative; i++) {
+        const brim_kda_alternative *other = &plan->alternative[i];
+        put(&text, "%s{\"route\":\"%s\"", i ? "," : "", other->route);
+        put_us(&text, other->expected_us);
+        put(&text, ",\"why_not\":\"%s\"}", other->why_not);
+    }
+    put(&text, "]}");
+    return text.length;
 }

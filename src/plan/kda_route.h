@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which schedule a KDA prefill takes on a GPU. A pure function of host-known numbers: sequences,
- * rows, heads, processors. Packed input decides by its aggregates alone; lengths never come back
- * from the device. The automatic choice leaves m128 only inside regions measured on that kind of
- * processor. */
+ * Which schedule a KDA prefill takes on a GPU: a pure function of host-known numbers (sequences,
+ * rows, heads, processors), that compares the expected times of all routes. Packed input decides by
+ * its aggregates alone; lengths never come back from the device. m128 is taken wherever nothing
+ * better was measured. */
 #ifndef BRIM_PLAN_KDA_ROUTE_H
 #define BRIM_PLAN_KDA_ROUTE_H
 
@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "brim/kernels.h"
+#include "plan/kda_split.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,15 +25,19 @@ enum brim_kda_route {
     BRIM_KDA_ROUTE_C5_M64,
     BRIM_KDA_ROUTE_C6_M64,
     BRIM_KDA_ROUTE_C8_M128,
-    BRIM_KDA_ROUTE_N
+    BRIM_KDA_ROUTE_N,
+    /* Not a kernel of its own: segments, then one of the above for what must not be cut. */
+    BRIM_KDA_ROUTE_SPLIT = BRIM_KDA_ROUTE_N
 };
 
-/* Tasks a workspace has control words for; owner-helper routes take no more. */
+/* Tasks (sequences times value heads) a workspace has control words for; owner-helper routes and
+ * the split take no more. */
 enum { BRIM_KDA_MAX_TASK = 256 };
 
 struct brim_kda_route_info {
     const char *name;
     int cluster, owners, helpers, instances, depth; /* depth 0: no ring */
+    const char *by_name; /* NULL: may be chosen; else why it is taken by name alone */
 };
 
 extern const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_N];
@@ -42,12 +47,18 @@ size_t brim_kda_route_workspace(enum brim_kda_route route, int64_t n_task);
 /* Where a split call's own workspace begins: behind a serial route's, and behind the control words
  * in any case. */
 size_t brim_kda_route_workspace_front(size_t route_bytes);
-/* `forced` is a route's name or NULL. n_tok_total counts the rows of all sequences. bounded: the
- * gate has a lower bound; not every region was measured without one. */
-brim_status brim_kda_route_choose(int64_t n_seq, int64_t n_tok_total, int64_t n_value_head,
-                                  bool packed, bool bounded, int64_t n_processor,
-                                  const char *forced, enum brim_kda_route *route,
-                                  brim_kda_plan *plan, brim_error *err);
+
+/* What a call does on the device: the segments first, if any, then the serial route. */
+struct brim_kda_schedule {
+    enum brim_kda_route route;
+    struct brim_kda_split_plan split; /* length 0: no segments */
+};
+
+/* The members that brim_kda_plan_gpu names are read; all but the route's name and the lengths of
+ * the split must have been checked. */
+brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processor,
+                                   struct brim_kda_schedule *schedule, brim_kda_plan *plan,
+                                   brim_error *err);
 
 #ifdef __cplusplus
 }

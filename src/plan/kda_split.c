@@ -22,6 +22,19 @@ double brim_kda_split_cost(int64_t n_segment, int64_t n_processor, int length, i
 static const double join_chunks = 0.5;
 enum { JOIN_BLOCKS = 8 }; /* CTAs that join one task's states */
 
+brim_status brim_kda_split_check(int length, int window, brim_error *err)
+{
+    BRIM_REQUIRE(err,
+                 length >= 0 && length <= BRIM_KDA_SPLIT_MAX_LENGTH && window >= 0 &&
+                     window <= BRIM_KDA_SPLIT_MAX_WINDOW,
+                 BRIM_E_RANGE,
+                 "kda: split_length %d lies outside [0, %d] or split_window %d outside [0, %d]",
+                 length, BRIM_KDA_SPLIT_MAX_LENGTH, window, BRIM_KDA_SPLIT_MAX_WINDOW);
+    BRIM_REQUIRE(err, length == 0 || window <= length, BRIM_E_RANGE,
+                 "kda: split_window %d is longer than split_length %d", window, length);
+    return BRIM_OK;
+}
+
 static int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;

@@ -9,11 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum { BRIM_KDA_SPLIT_MAX_WINDOW = 8 };
+enum { BRIM_KDA_SPLIT_MAX_LENGTH = 1 << 24 }; /* rows are counted in 32 bits */
 
 struct brim_kda_split_plan {
     int length, window; /* chunks of 32 tokens; 1 <= window <= length; 0: exact, no windows */
@@ -42,6 +45,8 @@ struct brim_kda_split_plan brim_kda_split_plan_exact(int64_t n_seq, int64_t n_ro
  * n_segment: of all sequences together; n_most: of the longest. */
 double brim_kda_split_cost_exact(int64_t n_seq, int64_t n_segment, int64_t n_most,
                                  int64_t n_value_head, int64_t n_processor, int length);
+/* Lengths that a caller pins, 0 for none. */
+brim_status brim_kda_split_check(int length, int window, brim_error *err);
 /* Time of the plan's launch in units of one chunk in one CTA, the model that chooses the length. */
 double brim_kda_split_cost(int64_t n_segment, int64_t n_processor, int length, int window);
 

@@ -531,38 +531,6 @@ static void device_layouts_are_bijective(void **state)
     assert_true(KDA_PACKET_BYTES % 1024 == 0);
 }
 
-static void plans_stay_on_m128_where_nothing_is_measured(void **state)
-{
-    (void)state;
-    brim_kda_plan plan;
-    char text[512];
-    assert_int_equal(brim_kda_plan_shape(1, 4096, 1, 0, 78, NULL, &plan, NULL), BRIM_OK);
-    assert_string_equal(plan.route, "m128");
-    assert_int_equal(plan.grid, 1);
-    assert_true(brim_kda_plan_print(&plan, text, sizeof text) < sizeof text);
-    assert_non_null(strstr(text, "\"route\":\"m128\""));
-    assert_int_equal(brim_kda_plan_shape(1, 4096, 8, 0, 132, NULL, &plan, NULL), BRIM_OK);
-    assert_string_equal(plan.route, "c4-m128");
-    assert_int_equal(plan.grid, 32);
-    assert_int_equal(plan.workspace_bytes,
-                     BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES + 8 * 15 * KDA_PACKET_USED);
-    assert_int_equal(brim_kda_plan_shape(1, 4096, 12, 0, 132, NULL, &plan, NULL), BRIM_OK);
-    assert_string_equal(plan.route, "c4-m128");
-    assert_int_equal(brim_kda_plan_shape(1, 4096, 64, 0, 132, NULL, &plan, NULL), BRIM_OK);
-    assert_string_equal(plan.route, "m128");
-    assert_int_equal(brim_kda_plan_shape(6, 8192, 4, 1, 132, NULL, &plan, NULL), BRIM_OK);
-    assert_string_equal(plan.route, "c4-m128"); /* packed: by the mean length alone */
-    assert_int_equal(brim_kda_plan_shape(16, 8192, 1, 1, 132, NULL, &plan, NULL), BRIM_OK);
-    assert_string_equal(plan.route, "m128");
-    assert_int_equal(brim_kda_plan_shape(1, 256, 1, 0, 132, NULL, &plan, NULL), BRIM_OK);
-    assert_string_equal(plan.route, "m128");
-    assert_int_equal(brim_kda_plan_shape(300, 300, 1, 0, 132, "c4-m128", &plan, NULL),
-                     BRIM_E_SHAPE);
-    assert_int_equal(brim_kda_plan_shape(1, 4096, 1, 0, 132, "m7", &plan, NULL),
-                     BRIM_E_UNSUPPORTED);
-    assert_int_equal(brim_kda_plan_shape(-1, 4096, 1, 0, 132, NULL, &plan, NULL), BRIM_E_SHAPE);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -584,7 +552,6 @@ int main(void)
         cmocka_unit_test(nan_stays_in_its_sequence_and_chunk),
         cmocka_unit_test(offsets_beyond_31_bits),
         cmocka_unit_test(device_layouts_are_bijective),
-        cmocka_unit_test(plans_stay_on_m128_where_nothing_is_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static void forced_routes_state_all_they_use(void **state)
     assert_int_equal(sizeof want / sizeof *want, BRIM_KDA_ROUTE_N);
     for (size_t i = 0; i < BRIM_KDA_ROUTE_N; i++) {
         brim_kda_plan plan;
-        char text[512], part[128];
+        char text[4096], part[128];
         assert_int_equal(brim_kda_plan_shape(3, 300, 5, 0, 132, want[i].name, &plan, NULL),
                          BRIM_OK);
         assert_string_equal(plan.route, want[i].name);
@@ -45,7 +45,7 @@ static void forced_routes_state_all_they_use(void **state)
         assert_true(brim_kda_plan_print(&plan, text, sizeof text) < sizeof text);
         snprintf(part, sizeof part,
                  "\"grid\":%d,\"cluster\":%d,\"owners\":%d,\"helpers\":%d,\"instances\":%d,"
-                 "\"depth\":%d,\"workspace_bytes\":%zu}",
+                 "\"depth\":%d,\"workspace_bytes\":%zu,\"expected_us\":",
                  15 * want[i].cluster, want[i].cluster, want[i].owners, want[i].helpers,
                  want[i].instances, want[i].depth, bytes);
         assert_non_null(strstr(text, part));
@@ -77,51 +77,64 @@ static void owner_helper_routes_take_256_tasks(void **state)
     assert_int_equal(brim_kda_plan_shape(-1, 4096, 1, 0, 132, NULL, &plan, NULL), BRIM_E_SHAPE);
 }
 
-/* Over a grid of shapes: another GPU never leaves m128, c8-m128 is never chosen, short sequences
- * stay on m128, and a choice always fits the limit of tasks. */
-static void the_choice_stays_inside_what_was_measured(void **state)
+static void plans_stay_on_m128_where_nothing_is_measured(void **state)
 {
     (void)state;
-    static const int64_t tokens[] = {0, 1, 64, 255, 512, 1024, 2048, 4096, 8192, 65536, 1 << 20},
-                         heads[] = {1, 2, 4, 8, 12, 16, 17, 22, 24, 30, 32, 48, 64, 66, 96, 300},
-                         seqs[] = {1, 2, 8, 40};
-    for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++)
-        for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
-            for (size_t n = 0; n < sizeof seqs / sizeof *seqs; n++)
-                for (int packed = 0; packed < 2; packed++) {
-                    brim_kda_plan plan;
-                    int64_t total = tokens[t] * seqs[n];
-                    assert_int_equal(brim_kda_plan_shape(seqs[n], total, heads[h], packed, 78, NULL,
-                                                         &plan, NULL),
-                                     BRIM_OK);
-                    assert_string_equal(plan.route, "m128");
-                    assert_int_equal(brim_kda_plan_shape(seqs[n], total, heads[h], packed, 132,
-                                                         NULL, &plan, NULL),
-                                     BRIM_OK);
-                    assert_string_not_equal(plan.route, "c8-m128");
-                    if (tokens[t] < 256) assert_string_equal(plan.route, "m128");
-                    assert_true(plan.depth == 0 || seqs[n] * heads[h] <= BRIM_KDA_MAX_TASK);
-                    assert_int_equal(plan.grid, seqs[n] * heads[h] * plan.cluster);
-                }
+    static const struct {
+        int64_t n_seq, n_row, n_head, packed, n_processor;
+        const char *route;
+    } want[] = {
+        {1, 4096, 1, 0, 78, "m128"},      {1, 4096, 8, 0, 132, "c4-m128"},
+        {1, 4096, 12, 0, 132, "c4-m128"}, {1, 4096, 64, 0, 132, "m128"},
+        {1, 8192, 64, 0, 132, "m128"},    {6, 8192, 4, 1, 132, "c4-m128"},
+        {8, 4096, 8, 1, 132, "m128"},     {0, 0, 8, 0, 132, "m128"},
+        {1, 0, 8, 0, 132, "m128"},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        brim_kda_plan plan;
+        assert_int_equal(brim_kda_plan_shape(want[i].n_seq, want[i].n_row, want[i].n_head,
+                                             (int)want[i].packed, want[i].n_processor, NULL, &plan,
+                                             NULL),
+                         BRIM_OK);
+        assert_string_equal(plan.route, want[i].route);
+        assert_int_equal(plan.grid, want[i].n_seq * want[i].n_head * plan.cluster);
+    }
 }
 
-/* A route of ring.cuh is taken by name alone, whatever the gate. */
+/* A route of ring.cuh is taken by name alone. */
 static void rings_of_two_owners_are_taken_by_name(void **state)
 {
     (void)state;
-    enum brim_kda_route route;
     brim_kda_plan plan;
-    for (int form = 0; form < 4; form++) {
-        bool packed = form & 1, bounded = form & 2;
-        assert_int_equal(
-            brim_kda_route_choose(1, 4096, 8, packed, bounded, 132, NULL, &route, &plan, NULL),
-            BRIM_OK);
+    for (int packed = 0; packed < 2; packed++) {
+        assert_int_equal(brim_kda_plan_shape(1, 4096, 8, packed, 132, NULL, &plan, NULL), BRIM_OK);
         assert_string_equal(plan.route, "c4-m128");
-        assert_int_equal(
-            brim_kda_route_choose(1, 4096, 8, packed, bounded, 132, "c6-m64", &route, &plan, NULL),
-            BRIM_OK);
-        assert_int_equal(route, BRIM_KDA_ROUTE_C6_M64);
+        assert_int_equal(brim_kda_plan_shape(1, 4096, 8, packed, 132, "c6-m64", &plan, NULL),
+                         BRIM_OK);
+        assert_string_equal(plan.route, "c6-m64");
     }
+}
+
+/* The whole line, every alternative with its time and why it was not taken. */
+static void a_plan_prints_its_alternatives(void **state)
+{
+    (void)state;
+    brim_kda_plan plan;
+    char text[4096], cut[64];
+    assert_int_equal(brim_kda_plan_shape(1, 4096, 1, 0, 78, NULL, &plan, NULL), BRIM_OK);
+    size_t length = brim_kda_plan_print(&plan, text, sizeof text);
+    assert_true(length == strlen(text));
+    assert_true(length == brim_kda_plan_print(&plan, NULL, 0));
+    assert_true(length == brim_kda_plan_print(&plan, cut, sizeof cut));
+    assert_int_equal(strlen(cut), sizeof cut - 1);
+    assert_int_equal(strncmp(cut, text, sizeof cut - 1), 0);
+    assert_non_null(strstr(text, "\"workspace_bytes\":0,\"expected_us\":null,\"alternatives\":["
+                                 "{\"route\":\"m64\",\"expected_us\":null,\"why_not\":\""));
+    assert_int_equal(brim_kda_plan_shape(1, 4096, 1, 0, 132, NULL, &plan, NULL), BRIM_OK);
+    brim_kda_plan_print(&plan, text, sizeof text);
+    assert_non_null(strstr(text, "\"expected_us\":126.9,\"alternatives\":[{\"route\":\"m128\","
+                                 "\"expected_us\":330.5,\"why_not\":\"not expected faster\"}"));
+    assert_non_null(strstr(text, "\"why_not\":\"allow_split is not set\"}]}"));
 }
 
 /* The two owners' shares of a packet leave out exactly the other's half of Z. */
@@ -141,8 +154,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forced_routes_state_all_they_use),
         cmocka_unit_test(owner_helper_routes_take_256_tasks),
-        cmocka_unit_test(the_choice_stays_inside_what_was_measured),
+        cmocka_unit_test(plans_stay_on_m128_where_nothing_is_measured),
         cmocka_unit_test(rings_of_two_owners_are_taken_by_name),
+        cmocka_unit_test(a_plan_prints_its_alternatives),
         cmocka_unit_test(halves_of_a_packet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -164,8 +164,10 @@ class Library:
         return Struct(self.layout(f"brim_{kind}_plan"))
 
     def plan_text(self, kind, plan):
-        text = ctypes.create_string_buffer(1024)
-        getattr(self.c, f"brim_{kind}_plan_print")(plan.buffer, text, 1024)
+        print_plan = getattr(self.c, f"brim_{kind}_plan_print")
+        capacity = print_plan(plan.buffer, None, 0) + 1
+        text = ctypes.create_string_buffer(capacity)
+        print_plan(plan.buffer, text, capacity)
         return text.value.decode()
 
     def call(self, name, *args):

@@ -188,16 +188,25 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
     return out, final_state
 
 
-def kda_plan(batch, tokens, heads, *, packed=False, processors=132, route=None):
-    """How a call of this shape would run, without a device or data: a dict with route, reason, grid, cluster, owners,
-    helpers, instances, depth and workspace_bytes. `batch` sequences; `tokens` in each, or with packed=True in all of
-    them together; `heads` value heads. Raises BrimError for a route that is unknown or impossible."""
+def kda_plan(batch, tokens, heads, *, packed=False, max_tokens=None, processors=132, route=None, allow_split=False,
+             split_length=0, split_window=0):
+    """How a call of this shape would run on a GPU of `processors` SMs, without a device or data: a dict with route,
+    reason, grid, cluster, owners, helpers, instances, depth, workspace_bytes, expected_us (None outside of what was
+    measured) and alternatives, each with route, expected_us and why_not; of route "split" also split_length,
+    split_window, split_slots and serial. `batch` sequences; `tokens` in each, or with packed=True in all of them
+    together, max_tokens in the longest; `heads` value heads; the others as in kda_prefill. Raises BrimError for a route
+    that is unknown or impossible."""
     lib = library()
-    plan = lib.plan("kda")
-    batch, tokens = whole("batch", batch), whole("tokens", tokens)
-    total = tokens if packed else whole("batch times tokens", batch * tokens)
-    heads, processors = whole("heads", heads), whole("processors", processors)
-    lib.call("brim_kda_plan_shape", ctypes.c_int64(batch), ctypes.c_int64(total), ctypes.c_int64(heads),
-             ctypes.c_int(bool(packed)), ctypes.c_int64(processors), ctypes.c_char_p(route.encode() if route else None),
-             plan.buffer)
+    plan, args = lib.plan("kda"), lib.args("kda")
+    args["n_seq"], args["n_tok"] = whole("batch", batch), whole("tokens", tokens)
+    args["n_value_head"], processors = whole("heads", heads), whole("processors", processors)
+    if packed:
+        args["offset_bytes"], args["max_tok"] = 8, whole("max_tokens", max_tokens or 0)
+    name_of_route = ctypes.create_string_buffer(route.encode()) if route else None
+    if route:
+        args["route"] = ctypes.addressof(name_of_route)
+    args["allow_split"] = bool(allow_split)
+    args["split_length"] = whole("split_length", split_length, 32)
+    args["split_window"] = whole("split_window", split_window, 32)
+    lib.call("brim_kda_plan_gpu", args.buffer, ctypes.c_int64(processors), plan.buffer)
     return json.loads(lib.plan_text("kda", plan))

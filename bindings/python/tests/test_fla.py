@@ -60,6 +60,7 @@ class Fla(unittest.TestCase):
             ours, theirs, ran = self.both(x, params, state, **change)
             self.assertEqual(ran["backend"], "brim", ran["reason"])
             self.assertIsNotNone(ran["route"])
+            self.assertTrue(ran["allow_split"])
             self.assertLess(rms_ratio(host(ours[0]), host(theirs[0])), 1e-2)
             self.assertLess(rms_ratio(host(ours[1]), host(theirs[1])), 1e-2)
             if not change:

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The router of KDA prefill against the committed measurements of bench/results/h200: what it
+ * chooses is never more than 5 % slower than the fastest route it may choose. */
+#include <glob.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "brim/kernels.h"
+#include "plan/kda_route.h"
+#include "plan/kda_route_table.h"
+
+enum { MAX_MEASURED = 16384, N_NAME = BRIM_KDA_ROUTE_N + 1 };
+
+struct measured {
+    int n_seq, n_tok, n_head; /* packed: n_tok of all */
+    int longest;              /* packed; else 0 */
+    char route[16];
+    double us;
+    int run; /* the larger the newer */
+};
+
+static struct measured *all;
+static int n_measured;
+
+static void add(int n_seq, int n_tok, int n_head, const char *route, double us, int run)
+{
+    /* the packed mixes of bench/kda_cuda.c */
+    static const int mixes[][3] = {{6, 8192, 3063}, {4, 4096, 1024}, {8, 4544, 4096}};
+    assert_true(n_measured < MAX_MEASURED);
+    struct measured *m = &all[n_measured++];
+    *m = (struct measured){n_seq, n_tok, n_head, 0, "", us, run};
+    snprintf(m->route, sizeof m->route, "%s", route);
+    for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++)
+        if (n_seq == mixes[i][0] && n_tok == mixes[i][1]) m->longest = mixes[i][2];
+}
+
+/* Files of tools/gpu_check.sh bench-kda and sweep-kda: a line a route. */
+static void read_routes(const char *path, int run)
+{
+    char line[512], route[16];
+    int n_seq, n_tok, n_head, before = n_measured;
+    double us;
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "%d,%d,%d,%15[^,],%lf", &n_seq, &n_tok, &n_head, route, &us) == 5)
+            add(n_seq, n_tok, n_head, route, us, run);
+    fclose(f);
+    assert_true(n_measured > before);
+}
+
+/* The split route under gates that forget. The serial route beside it has no name in the file. */
+static void read_split(const char *path, int run)
+{
+    char line[512], gates[16];
+    int n_seq, n_tok, n_head, before = n_measured;
+    double serial, split;
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "%d,%d,%d,%15[^,],%lf,%lf", &n_tok, &n_head, &n_seq, gates, &serial,
+                   &split) == 6 &&
+            !strcmp(gates, "normal"))
+            add(n_seq, n_tok, n_head, "split", split, run);
+    fclose(f);
+    assert_true(n_measured > before);
+}
+
+static int read_all(void **state)
+{
+    (void)state;
+    const char *results = BRIM_SOURCE_DIR "/bench/results/h200/";
+    char path[4096];
+    all = calloc(MAX_MEASURED, sizeof *all);
+    if (!all) return -1;
+    /* kda.csv: before K1 was rewritten. kda_routes_packed.csv: before m128 and c4-m128 had their
+     * present recurrence. kda_routes.csv and kda_split.csv: one commit. */
+    static const char *const routes[] = {"kda.csv", "kda_routes_packed.csv", "kda_routes.csv"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s%s", results, routes[i]);
+        read_routes(path, i);
+    }
+    snprintf(path, sizeof path, "%skda_split.csv", results);
+    read_split(path, 2);
+    snprintf(path, sizeof path, "%skda_sweep*.csv", results);
+    glob_t sweep;
+    if (glob(path, 0, NULL, &sweep) == 0) {
+        for (size_t i = 0; i < sweep.gl_pathc; i++) read_routes(sweep.gl_pathv[i], 3);
+        globfree(&sweep);
+    }
+    return 0;
+}
+
+static int free_all(void **state)
+{
+    (void)state;
+    free(all);
+    return 0;
+}
+
+static bool same_shape(const struct measured *a, const struct measured *b)
+{
+    return a->n_seq == b->n_seq && a->n_tok == b->n_tok && a->n_head == b->n_head;
+}
+
+static void plan_of(const struct measured *m, int allow_split, const char *route,
+                    brim_kda_plan *plan)
+{
+    brim_kda_args args;
+    brim_error err;
+    brim_kda_args_init(&args);
+    args.n_seq = m->n_seq, args.n_tok = m->n_tok, args.n_value_head = m->n_head;
+    args.offset_bytes = m->longest ? 8 : 0, args.max_tok = m->longest;
+    args.allow_split = allow_split, args.route = route;
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, plan, &err), BRIM_OK);
+}
+
+static bool admitted(const char *route, int allow_split)
+{
+    for (int r = 0; r < BRIM_KDA_ROUTE_N; r++)
+        if (!strcmp(route, brim_kda_routes[r].name)) return !brim_kda_routes[r].by_name;
+    return allow_split && !strcmp(route, "split");
+}
+
+/* Of each shape the newest run that measured it. A choice that this run has not measured stands by
+ * its expected time. */
+static void what_is_chosen_is_at_most_5_percent_slower_than_the_best(void **state)
+{
+    (void)state;
+    int n_shape = 0, n_split = 0;
+    for (int i = 0; i < n_measured; i++)
+        for (int allow_split = 0; allow_split < 2; allow_split++) {
+            const struct measured *shape = &all[i];
+            brim_kda_plan plan;
+            double best = 0, chosen = 0;
+            bool newest = true;
+            plan_of(shape, allow_split, NULL, &plan);
+            for (int j = 0; j < n_measured && newest; j++) {
+                const struct measured *m = &all[j];
+                if (!same_shape(shape, m)) continue;
+                if (m->run > shape->run) newest = false;
+                if (m->run != shape->run || !admitted(m->route, allow_split)) continue;
+                if (best == 0 || m->us < best) best = m->us;
+                if (!strcmp(m->route, plan.route)) chosen = m->us;
+            }
+            if (!newest || best == 0) continue;
+            if (chosen == 0) chosen = plan.expected_us;
+            if (!(chosen > 0 && chosen <= 1.05 * best))
+                fail_msg("%d x %d x %d, allow_split %d: %s takes %.1f us, the best %.1f",
+                         shape->n_seq, shape->n_tok, shape->n_head, allow_split, plan.route, chosen,
+                         best);
+            n_shape++;
+            n_split += !strcmp(plan.route, "split");
+        }
+    assert_true(n_shape > 100 && n_split > 20);
+}
+
+/* Where the newest run measured a route, the expected time is near it: shapes of one number of
+ * chunks a processor differ, and packed ones are given by their aggregates alone. */
+static void expected_times_are_near_the_measured_ones(void **state)
+{
+    (void)state;
+    int n = 0;
+    for (int i = 0; i < n_measured; i++) {
+        const struct measured *m = &all[i];
+        bool newest = true;
+        brim_kda_plan plan;
+        for (int j = 0; j < n_measured; j++)
+            if (!strcmp(all[j].route, m->route) && all[j].run > m->run) newest = false;
+        if (!newest || m->longest) continue;
+        plan_of(m, 0, m->route, &plan);
+        assert_string_equal(plan.reason, "named by the caller");
+        double ratio = plan.expected_us / m->us;
+        if (!(ratio > 0.99 && ratio < 1.12))
+            fail_msg("%d x %d x %d %s: %.1f us expected, %.1f measured", m->n_seq, m->n_tok,
+                     m->n_head, m->route, plan.expected_us, m->us);
+        n++;
+    }
+    assert_true(n > 50);
+}
+
+/* The table names no shape twice, and holds what a time needs. */
+static void the_table_is_sound(void **state)
+{
+    (void)state;
+    assert_true(brim_kda_n_time > 50);
+    for (int i = 0; i < brim_kda_n_time; i++) {
+        const struct brim_kda_time *a = &brim_kda_times[i];
+        assert_true(a->route >= 0 && a->route <= BRIM_KDA_ROUTE_SPLIT);
+        assert_true(a->chunks > 0 && a->n_task > 0 && a->us > 3);
+        for (int j = 0; j < i; j++) {
+            const struct brim_kda_time *b = &brim_kda_times[j];
+            assert_false(a->route == b->route && a->chunks == b->chunks && a->n_task == b->n_task);
+        }
+    }
+    for (int r = 0; r < N_NAME; r++) assert_true(brim_kda_resident[r] > 0);
+}
+
+/* Over a grid: nothing by name alone is ever chosen, nor anything without a time; the times lie
+ * between the neighbouring measured lengths'; a longer sequence never takes less. */
+static void the_choice_stays_inside_what_was_measured(void **state)
+{
+    (void)state;
+    static const int64_t heads[] = {1, 4, 8, 12, 16, 24, 30, 31, 48, 60, 64, 96, 133, 300},
+                         seqs[] = {1, 2, 8, 40};
+    for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
+        for (size_t s = 0; s < sizeof seqs / sizeof *seqs; s++)
+            for (int form = 0; form < 4; form++) {
+                double last = 0;
+                for (int64_t n_tok = 32; n_tok < 300000; n_tok += n_tok / 5) {
+                    bool packed = form & 1;
+                    brim_kda_args args;
+                    brim_kda_plan plan;
+                    brim_kda_args_init(&args);
+                    args.n_seq = seqs[s], args.n_value_head = heads[h];
+                    args.n_tok = packed ? n_tok * seqs[s] : n_tok;
+                    args.offset_bytes = packed ? 4 : 0;
+                    args.allow_split = form >> 1;
+                    assert_int_equal(brim_kda_plan_gpu(&args, 78, &plan, NULL), BRIM_OK);
+                    assert_string_equal(plan.route, "m128"); /* another GPU */
+                    assert_true(plan.expected_us == 0);
+                    assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
+                    assert_true(admitted(plan.route, args.allow_split));
+                    assert_true(plan.expected_us > 0 || !strcmp(plan.route, "m128"));
+                    assert_true(plan.depth == 0 || seqs[s] * heads[h] <= BRIM_KDA_MAX_TASK);
+                    assert_int_equal(plan.n_alternative, BRIM_KDA_ROUTE_N);
+                    for (int i = 0; i < plan.n_alternative; i++) {
+                        assert_string_not_equal(plan.alternative[i].route, plan.route);
+                        assert_true(strlen(plan.alternative[i].why_not) > 4);
+                    }
+                    plan_of(&(struct measured){.n_seq = (int)seqs[s],
+                                               .n_tok = (int)n_tok,
+                                               .n_head = (int)heads[h]},
+                            0, "m128", &plan);
+                    if (plan.expected_us > 0) assert_true(plan.expected_us >= last);
+                    last = plan.expected_us;
+                }
+            }
+}
+
+static void split_is_taken_where_admitted_and_says_what_it_rests_on(void **state)
+{
+    (void)state;
+    brim_kda_plan plan;
+    struct measured shape = {.n_seq = 1, .n_tok = 4096, .n_head = 8};
+    plan_of(&shape, 0, NULL, &plan);
+    assert_string_equal(plan.route, "c4-m128");
+    assert_string_equal(plan.alternative[BRIM_KDA_ROUTE_N - 1].route, "split");
+    assert_string_equal(plan.alternative[BRIM_KDA_ROUTE_N - 1].why_not, "allow_split is not set");
+    plan_of(&shape, 1, NULL, &plan);
+    assert_string_equal(plan.route, "split");
+    assert_string_equal(plan.serial, "c4-m128");
+    assert_non_null(strstr(plan.reason, "serial route's time comes on top"));
+    assert_int_equal(plan.split_slots, 16);
+    assert_int_equal(plan.grid, 128);
+    shape.n_tok = brim_kda_split_least_tokens / 2; /* never measured so short */
+    plan_of(&shape, 1, NULL, &plan);
+    assert_string_not_equal(plan.route, "split");
+    plan_of(&shape, 0, "split", &plan); /* but by name */
+    assert_string_equal(plan.route, "split");
+    assert_true(plan.expected_us == 0);
+    shape.n_head = 257;
+    plan_of(&shape, 1, NULL, &plan);
+    assert_string_equal(plan.route, "m128");
+    /* beyond the longest measured m128 takes at least as long as there: the split may beat that */
+    shape = (struct measured){.n_seq = 1, .n_tok = 1 << 19, .n_head = 1};
+    plan_of(&shape, 1, NULL, &plan);
+    assert_string_equal(plan.route, "split");
+    plan_of(&shape, 0, NULL, &plan);
+    assert_string_equal(plan.route, "m128");
+    assert_string_equal(plan.reason, "not measured");
+}
+
+/* The longest of packed sequences is a lower bound of a serial route's time, unless it is all rows:
+ * then it is not known. */
+static void packed_sequences_by_their_aggregates(void **state)
+{
+    (void)state;
+    brim_kda_plan equal, uneven, unknown;
+    struct measured shape = {.n_seq = 8, .n_tok = 8192, .n_head = 4, .longest = 1024};
+    plan_of(&shape, 0, "m128", &equal);
+    shape.longest = 4096;
+    plan_of(&shape, 0, "m128", &uneven);
+    shape.longest = 8192;
+    plan_of(&shape, 0, "m128", &unknown);
+    assert_true(equal.expected_us > 0 && uneven.expected_us > 2.5 * equal.expected_us);
+    assert_true(unknown.expected_us == equal.expected_us);
+}
+
+static void tasks_beyond_what_runs_at_once_take_another_wave(void **state)
+{
+    (void)state;
+    brim_kda_plan one, two;
+    struct measured shape = {.n_seq = 1, .n_tok = 4096, .n_head = 132};
+    plan_of(&shape, 0, "m128", &one);
+    shape.n_head = 133;
+    plan_of(&shape, 0, "m128", &two);
+    assert_true(one.expected_us > 0 && two.expected_us > 1.8 * one.expected_us);
+    shape.n_head = 30;
+    plan_of(&shape, 0, "c4-m128", &one);
+    shape.n_head = 31;
+    plan_of(&shape, 0, "c4-m128", &two);
+    assert_true(one.expected_us > 0 && two.expected_us > 1.8 * one.expected_us);
+}
+
+static void what_cannot_be_planned_is_refused(void **state)
+{
+    (void)state;
+    brim_kda_args args;
+    brim_kda_plan plan;
+    brim_kda_args_init(&args);
+    args.n_seq = 1, args.n_tok = 4096, args.n_value_head = 8;
+    assert_int_equal(brim_kda_plan_gpu(NULL, 132, &plan, NULL), BRIM_E_ARGUMENT);
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, NULL, NULL), BRIM_E_ARGUMENT);
+    args.route = "split", args.split_window = 9;
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_E_RANGE);
+    args.split_length = 2, args.split_window = 3;
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_E_RANGE);
+    args.split_window = 2;
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
+    assert_int_equal(plan.split_length, 2);
+    assert_int_equal(plan.split_window, 2);
+    args.n_value_head = 257;
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_E_SHAPE);
+    args.route = NULL, args.n_tok = (int64_t)1 << 40;
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_E_SHAPE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_chosen_is_at_most_5_percent_slower_than_the_best),
+        cmocka_unit_test(expected_times_are_near_the_measured_ones),
+        cmocka_unit_test(the_table_is_sound),
+        cmocka_unit_test(the_choice_stays_inside_what_was_measured),
+        cmocka_unit_test(split_is_taken_where_admitted_and_says_what_it_rests_on),
+        cmocka_unit_test(packed_sequences_by_their_aggregates),
+        cmocka_unit_test(tasks_beyond_what_runs_at_once_take_another_wave),
+        cmocka_unit_test(what_cannot_be_planned_is_refused),
+    };
+    return cmocka_run_group_tests(tests, read_all, free_all);
+}
