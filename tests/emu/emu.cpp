@@ -218,6 +218,8 @@ void emu_die(const char *format, ...)
     _exit(70);
 }
 
+int emu_patience = 20;
+
 static void report_standstill(const grid_run *run)
 {
     std::lock_guard<std::mutex> hold(report_lock);
@@ -494,7 +496,7 @@ static void *watch(void *argument)
         uint64_t now = progress.load();
         still = now == last ? still + 1 : 0;
         last = now;
-        if (still > 200) report_standstill(run);
+        if (still > emu_patience * 10) report_standstill(run);
     }
 }
 

@@ -33,6 +33,8 @@ void brim_emu_run(const char *name, dim3 grid, dim3 block, unsigned smem_bytes, 
 /* ---- waiting
  * ----------------------------------------------------------------------------------------- */
 
+/* Seconds without any movement that are taken for a standstill. */
+extern int emu_patience;
 /* Let the others run; `where` is for the report of a standstill. */
 void emu_yield(const char *where);
 /* The same for about so many turns of the whole CTA. */

@@ -88,9 +88,15 @@ BRIM_DEVICE void mbarrier_wait_cluster(uint32_t bar, uint32_t parity)
 
 /* ---- fences between the generic and the async proxy ------------------------------------------ */
 
-BRIM_DEVICE void fence_proxy_async_shared(void) {}
+BRIM_DEVICE void fence_proxy_async_shared(void)
+{
+    emu_fence_async();
+}
 
-BRIM_DEVICE void fence_proxy_async(void) {}
+BRIM_DEVICE void fence_proxy_async(void)
+{
+    emu_fence_async();
+}
 
 /* ---- scoped access to control words ---------------------------------------------------------- */
 
