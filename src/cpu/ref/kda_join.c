@@ -64,9 +64,9 @@ static void join_task(const brim_kda_args *args, const struct brim_kda_task *tas
         float *outputs = join->map;
         memcpy(outputs, join->state, sizeof join->state);
         run_range(args, task, rounding, begin, end, false, outputs, scratch);
-        if (end == n_chunk) { /* nobody reads the last segment's map */
-            memcpy(join->state, outputs, sizeof join->state);
-        } else if (begin == 0) { /* its incoming state is known: its B is the state after it */
+        /* The first segment's incoming state is known, so its B is the state after it; nobody reads
+         * the last one's map. */
+        if (begin == 0 || end == n_chunk) {
             memcpy(join->state, outputs, sizeof join->state);
         } else {
             memset(join->written, 0, sizeof join->written);
