@@ -19,54 +19,9 @@
 #include "plan/kda_route.h"
 #include "tensor/dtype.h"
 
-enum { N_ROUND = 2, MAX_SAMPLE = 64, MAX_SHAPE = 64, STATE = 16384, FLUSH = 256 << 20 };
+enum { N_ROUND = 2, MAX_SAMPLE = 64, STATE = 16384, FLUSH = 256 << 20 };
+enum { SPLIT = BRIM_KDA_ROUTE_SPLIT, N_CANDIDATE = BRIM_KDA_ROUTE_N + 1 };
 enum { PERIOD = (1 << 20) + 8 }; /* inputs repeat after so many elements */
-
-/* ---- shapes ---------------------------------------------------------------------------------- */
-
-static const int64_t mixed[] = {1300, 547, 2048, 963, 271, 3063}, even[] = {1024, 1024, 1024, 1024},
-                     steep[] = {4096, 64, 64, 64, 64, 0, 64, 64};
-
-static const struct bench_kda_shape all_shapes[] = {
-    {1, 2048, 1, NULL, 0},  {1, 2048, 4, NULL, 0},   {1, 2048, 8, NULL, 0},
-    {1, 4096, 1, NULL, 0},  {1, 4096, 4, NULL, 0},   {1, 4096, 8, NULL, 0},
-
-    {1, 512, 1, NULL, 0},   {1, 512, 8, NULL, 0},    {1, 512, 32, NULL, 0},
-    {1, 1024, 1, NULL, 0},  {1, 1024, 4, NULL, 0},   {1, 1024, 12, NULL, 0},
-    {1, 1024, 32, NULL, 0}, {1, 1024, 96, NULL, 0},  {1, 2048, 12, NULL, 0},
-    {1, 2048, 16, NULL, 0}, {1, 2048, 24, NULL, 0},  {1, 2048, 32, NULL, 0},
-    {1, 4096, 12, NULL, 0}, {1, 4096, 16, NULL, 0},  {1, 4096, 20, NULL, 0},
-    {1, 4096, 24, NULL, 0}, {1, 4096, 32, NULL, 0},  {1, 4096, 48, NULL, 0},
-    {1, 8192, 1, NULL, 0},  {1, 8192, 8, NULL, 0},   {1, 8192, 12, NULL, 0},
-    {1, 8192, 32, NULL, 0}, {1, 8192, 64, NULL, 0},  {1, 8192, 96, NULL, 0},
-    {1, 16384, 4, NULL, 0}, {1, 16384, 16, NULL, 0}, {1, 32768, 8, NULL, 0},
-    {1, 65536, 1, NULL, 0}, {1, 65536, 8, NULL, 0},  {8, 1024, 4, NULL, 0},
-    {8, 1024, 64, NULL, 0},
-
-    {6, 8192, 1, mixed, 0}, {6, 8192, 4, mixed, 0},  {6, 8192, 64, mixed, 0},
-    {4, 4096, 4, even, 0},  {8, 4544, 4, steep, 0},
-
-    {1, 2048, 1, NULL, 1},  {1, 2048, 4, NULL, 1},   {1, 2048, 8, NULL, 1},
-    {1, 8192, 32, NULL, 1},
-};
-
-const struct bench_kda_shape *bench_kda_set(const char *name, size_t *n)
-{
-    static const struct {
-        const char *name;
-        int begin, end;
-    } sets[] = {{"seed", 0, 6},
-                {"sweep", 6, 37},
-                {"packed", 37, 42},
-                {"softplus", 42, (int)(sizeof all_shapes / sizeof *all_shapes)},
-                {"all", 0, (int)(sizeof all_shapes / sizeof *all_shapes)}};
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        if (!strcmp(name, sets[i].name)) {
-            *n = (size_t)(sets[i].end - sets[i].begin);
-            return all_shapes + sets[i].begin;
-        }
-    return NULL;
-}
 
 /* ---- one shape on the device ----------------------------------------------------------------- */
 
@@ -87,6 +42,11 @@ struct problem {
     char *got_out, *got_state; /* of the route last run */
     char *first_out, *first_state;
 };
+
+static const char *name_of(int route)
+{
+    return route == SPLIT ? "split" : brim_kda_routes[route].name;
+}
 
 /* Element i of input `which`; each input starts elsewhere in the pattern. */
 static uint16_t input_at(const struct bench *b, int which, int64_t i)
@@ -171,10 +131,14 @@ static brim_status problem_make(struct bench *b, struct problem *p,
             if (shape->lengths[i] > a->max_tok) a->max_tok = shape->lengths[i];
     }
     size_t n_bytes = 0;
-    for (int r = 0; r < BRIM_KDA_ROUTE_N; r++) {
-        size_t n = brim_kda_route_workspace((enum brim_kda_route)r, shape->n_seq * h);
-        if (n > n_bytes && shape->n_seq * h <= BRIM_KDA_MAX_TASK) n_bytes = n;
+    for (int r = 0; r < N_CANDIDATE; r++) {
+        brim_kda_plan plan;
+        if (shape->n_seq * h > BRIM_KDA_MAX_TASK) continue;
+        a->route = name_of(r);
+        BRIM_TRY(brim_kda_plan_make(a, &plan, err));
+        if (plan.workspace_bytes > n_bytes) n_bytes = plan.workspace_bytes;
     }
+    a->route = NULL;
     BRIM_TRY(brim_cuda_alloc(&p->workspace, n_bytes, "workspace", err));
     a->workspace = p->workspace, a->workspace_bytes = n_bytes;
     BRIM_TRY(brim_kda_workspace_init(BRIM_KERNEL_CUDA, a->workspace, n_bytes, a->stream, err));
@@ -186,7 +150,7 @@ static brim_status problem_make(struct bench *b, struct problem *p,
 struct check_job {
     struct bench *b;
     struct problem *p;
-    int64_t n_head;      /* heads of each sequence that are looked at */
+    int64_t n;           /* of all (sequence, head), spread evenly over them */
     double *out, *state; /* [item] error ratios; NAN: no memory */
 };
 
@@ -196,8 +160,9 @@ static void check_task(void *arg, int64_t item, int worker)
     struct check_job *job = arg;
     struct problem *p = job->p;
     (void)worker;
-    int64_t heads = p->shape->n_head, seq = item / job->n_head;
-    int64_t head = job->n_head == heads ? item % job->n_head : (item % job->n_head) * (heads - 1);
+    int64_t heads = p->shape->n_head, last = p->shape->n_seq * heads - 1;
+    int64_t nth = job->n > 1 ? item * last / (job->n - 1) : 0, seq = nth / heads,
+            head = nth % heads;
     int64_t row0 = p->host_offsets[seq], n_tok = p->host_offsets[seq + 1] - row0;
     size_t n = (size_t)n_tok * 128;
     uint16_t *rows = brim_alloc(n * 8 + (size_t)n_tok * 2 + 2);
@@ -255,12 +220,10 @@ static brim_status check_fp64(struct bench *b, struct problem *p, int64_t check_
                               double *state, brim_error *err)
 {
     int64_t rows = p->host_offsets[p->shape->n_seq], heads = p->shape->n_head;
-    int64_t n_head = rows * heads > 1 << 20 ? 2 : heads;
-    if (check_heads > 0 && check_heads < n_head) n_head = check_heads;
-    if (n_head < heads && n_head > 2) n_head = 2; /* the first and the last */
-    if (n_head > heads) n_head = heads;
-    int64_t n = p->shape->n_seq * n_head;
-    struct check_job job = {b, p, n_head, NULL, NULL};
+    int64_t n = p->shape->n_seq * heads;
+    if (check_heads == 0 && rows * heads > 1 << 20) check_heads = 2 * p->shape->n_seq;
+    if (check_heads > 0 && check_heads < n) n = check_heads;
+    struct check_job job = {b, p, n, NULL, NULL};
     job.out = brim_alloc((size_t)n * 16);
     BRIM_REQUIRE(err, job.out, BRIM_E_NO_MEMORY, "bench kda: no memory for the check");
     job.state = job.out + n;
@@ -324,70 +287,103 @@ static brim_status sample(struct bench *b, struct timed *t, int i, brim_error *e
     return brim_cuda_event_elapsed_us(b->begin, b->end, &t->sample[i], err);
 }
 
-struct row {
+struct summary {
     char selected[16];
-    double m128, helped; /* us; 0: not measured */
+    double m128, helped; /* us; 0: not timed */
     const char *helper_route;
 };
 
-static brim_status bench_shape(struct bench *b, struct problem *p, const char *routes, int n_sample,
-                               int64_t check_heads, struct row *row, int *n_wrong, brim_error *err)
+/* Run a route once; is its result right? m128's is kept and held against fp64, the others' must be
+ * its bits, the split's as near to fp64. *cut: false where the split gave m128's bits. */
+static brim_status check_route(struct bench *b, struct problem *p, int r, int64_t check_heads,
+                               double errors[N_CANDIDATE][2], bool *ok, bool *cut, brim_error *err)
+{
+    BRIM_TRY(run_once(b, p, err));
+    bool same = r != BRIM_KDA_ROUTE_M128 && !memcmp(p->first_out, p->got_out, p->out_bytes) &&
+                !memcmp(p->first_state, p->got_state, p->state_bytes);
+    const double *m128 = errors[BRIM_KDA_ROUTE_M128];
+    *ok = same;
+    *cut = !same;
+    errors[r][0] = m128[0], errors[r][1] = m128[1];
+    if (r == BRIM_KDA_ROUTE_M128) {
+        BRIM_TRY(check_fp64(b, p, check_heads, &errors[r][0], &errors[r][1], err));
+        *ok = errors[r][0] < 5e-3 && errors[r][1] < 5e-3;
+        memcpy(p->first_out, p->got_out, p->out_bytes);
+        memcpy(p->first_state, p->got_state, p->state_bytes);
+    } else if (r == SPLIT && !same) {
+        BRIM_TRY(check_fp64(b, p, check_heads, &errors[r][0], &errors[r][1], err));
+        *ok = errors[r][0] <= 1.2 * m128[0] && errors[r][1] <= 1.2 * m128[1];
+    }
+    return BRIM_OK;
+}
+
+static brim_status bench_shape(struct bench *b, struct problem *p,
+                               const struct bench_kda_options *options, struct summary *summary,
+                               int *n_wrong, brim_error *err)
 {
     const struct bench_kda_shape *shape = p->shape;
-    struct timed timed[BRIM_KDA_ROUTE_N] = {0};
-    brim_kda_plan plan;
-    double out_error = 0, state_error = 0;
+    int n = N_ROUND * options->n_sample;
+    struct timed timed[N_CANDIDATE] = {0};
+    double errors[N_CANDIDATE][2] = {{0}};
+    brim_kda_plan plan, split = {0};
+    bool first_ok = true;
+    p->args.allow_split = 1;
     BRIM_TRY(brim_kda_plan_make(&p->args, &plan, err));
-    snprintf(row->selected, sizeof row->selected, "%s", plan.route);
+    snprintf(summary->selected, sizeof summary->selected, "%s", plan.route);
     brim_status status = BRIM_OK;
-    for (int r = 0; r < BRIM_KDA_ROUTE_N && status == BRIM_OK; r++) {
-        const struct brim_kda_route_info *info = &brim_kda_routes[r];
-        bool wanted = r == BRIM_KDA_ROUTE_M128 || !routes || listed(routes, info->name);
-        if (!wanted || (info->depth && shape->n_seq * shape->n_head > BRIM_KDA_MAX_TASK)) continue;
-        p->args.route = info->name;
-        status = run_once(b, p, err);
-        if (status != BRIM_OK) break;
-        bool ok;
-        if (r == BRIM_KDA_ROUTE_M128) {
-            status = check_fp64(b, p, check_heads, &out_error, &state_error, err);
-            ok = out_error < 5e-3 && state_error < 5e-3;
-            memcpy(p->first_out, p->got_out, p->out_bytes);
-            memcpy(p->first_state, p->got_state, p->state_bytes);
-        } else {
-            ok = !memcmp(p->first_out, p->got_out, p->out_bytes) &&
-                 !memcmp(p->first_state, p->got_state, p->state_bytes);
+    for (int r = 0; r < N_CANDIDATE && status == BRIM_OK && first_ok; r++) {
+        bool wanted =
+            r == BRIM_KDA_ROUTE_M128 || !options->routes || listed(options->routes, name_of(r));
+        bool limited = r == SPLIT || brim_kda_routes[r].depth;
+        if (!wanted || (limited && shape->n_seq * shape->n_head > BRIM_KDA_MAX_TASK)) continue;
+        p->args.route = name_of(r);
+        if (r == SPLIT) {
+            status = brim_kda_plan_make(&p->args, &split, err);
+            if (status != BRIM_OK || split.split_slots <= shape->n_seq) continue;
         }
-        if (!ok) {
-            printf("# %" PRId64 " x %" PRId64 " x %" PRId64 " %s: wrong (%.2e, %.2e), not timed\n",
-                   shape->n_seq, shape->n_tok, shape->n_head, info->name, out_error, state_error);
-            ++*n_wrong;
+        bool ok, cut;
+        status = check_route(b, p, r, options->check_heads, errors, &ok, &cut, err);
+        if (status != BRIM_OK) break;
+        if (!ok || (r == SPLIT && !cut)) {
+            printf("# %" PRId64 " x %" PRId64 " x %" PRId64 " %s: %s (%.2e, %.2e), not timed\n",
+                   shape->n_seq, shape->n_tok, shape->n_head, name_of(r),
+                   ok ? "nothing was cut" : "wrong", errors[r][0], errors[r][1]);
+            *n_wrong += !ok;
+            if (r == BRIM_KDA_ROUTE_M128) first_ok = false; /* nothing to hold the others against */
             continue;
         }
-        if (status == BRIM_OK) status = record(b, p, &timed[r], err);
+        status = record(b, p, &timed[r], err);
     }
     uint32_t shuffle = 12345;
-    for (int i = 0; i < N_ROUND * n_sample; i++) {
+    for (int i = 0; i < n; i++) {
         shuffle = shuffle * 1664525u + 1013904223u;
-        for (int j = 0; j < BRIM_KDA_ROUTE_N && status == BRIM_OK; j++) {
-            int r = (j + (int)(shuffle >> 16)) % BRIM_KDA_ROUTE_N;
+        for (int j = 0; j < N_CANDIDATE && status == BRIM_OK; j++) {
+            int r = (j + (int)(shuffle >> 16)) % N_CANDIDATE;
             if (timed[r].graph) status = sample(b, &timed[r], i, err);
         }
     }
-    for (int r = 0; r < BRIM_KDA_ROUTE_N && status == BRIM_OK; r++) {
+    for (int r = 0; r < N_CANDIDATE && status == BRIM_OK; r++) {
         if (!timed[r].graph) continue;
-        int n = N_ROUND * n_sample;
         qsort(timed[r].sample, (size_t)n, sizeof(double), by_value);
         double median = timed[r].sample[n / 2];
-        if (r == BRIM_KDA_ROUTE_M128) row->m128 = median;
-        if (brim_kda_routes[r].depth && (row->helped == 0 || median < row->helped))
-            row->helped = median, row->helper_route = brim_kda_routes[r].name;
-        printf("%" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%.1f,%.1f,%.1f,%.3f,%.2e,%.2e\n",
-               shape->n_seq, shape->n_tok, shape->n_head, brim_kda_routes[r].name, median,
-               timed[r].sample[0], timed[r].sample[n - 1], row->m128 > 0 ? row->m128 / median : 1,
-               out_error, state_error);
+        if (r == BRIM_KDA_ROUTE_M128) summary->m128 = median;
+        if (r != SPLIT && brim_kda_routes[r].depth &&
+            (summary->helped == 0 || median < summary->helped))
+            summary->helped = median, summary->helper_route = name_of(r);
+        bench_kda_print_row(
+            stdout, &(struct bench_kda_row){.shape = shape,
+                                            .route = name_of(r),
+                                            .us_median = median,
+                                            .us_min = timed[r].sample[0],
+                                            .us_max = timed[r].sample[n - 1],
+                                            .us_m128 = summary->m128,
+                                            .out_error = errors[r][0],
+                                            .state_error = errors[r][1],
+                                            .split_length = r == SPLIT ? split.split_length : 0,
+                                            .split_window = r == SPLIT ? split.split_window : 0});
     }
     fflush(stdout);
-    for (int r = 0; r < BRIM_KDA_ROUTE_N; r++) brim_cuda_graph_free(timed[r].graph);
+    for (int r = 0; r < N_CANDIDATE; r++) brim_cuda_graph_free(timed[r].graph);
     return status;
 }
 
@@ -409,7 +405,8 @@ static brim_status bench_open(struct bench *b, brim_error *err)
         b->pattern[i] = brim_bf16_from_f32(sum);
     }
     printf("# %s, %d SMs; graph replay, cold L2, events, us; %d rounds; lower bound -5, gates and "
-           "beta logits N(0,1), l2 normalization, fp32 states; errors: m128 against fp64\n",
+           "beta logits N(0,1), l2 normalization, fp32 states; errors against fp64: m128's, "
+           "split's own; selected with allow_split\n",
            info.name, info.n_sm, N_ROUND);
     return BRIM_OK;
 }
@@ -424,32 +421,32 @@ static void bench_close(struct bench *b)
     brim_free(b->pattern);
 }
 
-brim_status bench_kda_cuda(const struct bench_kda_shape *shapes, size_t n_shape, const char *routes,
-                           int n_sample, int64_t check_heads, int *n_wrong, brim_error *err)
+brim_status bench_kda_cuda(const struct bench_kda_shape *shapes, size_t n_shape,
+                           const struct bench_kda_options *options, int *n_wrong, brim_error *err)
 {
     struct bench b = {0};
-    struct row rows[MAX_SHAPE] = {0};
     *n_wrong = 0;
-    BRIM_REQUIRE(err, n_shape <= MAX_SHAPE && n_sample >= 1 && n_sample <= MAX_SAMPLE, BRIM_E_RANGE,
-                 "bench kda: at most %d shapes and %d samples a round", MAX_SHAPE, MAX_SAMPLE);
+    BRIM_REQUIRE(err, options->n_sample >= 1 && options->n_sample <= MAX_SAMPLE, BRIM_E_RANGE,
+                 "bench kda: at most %d samples a round", MAX_SAMPLE);
+    struct summary *rows = brim_calloc(n_shape + 1, sizeof *rows);
+    BRIM_REQUIRE(err, rows, BRIM_E_NO_MEMORY, "bench kda: no memory for results");
     brim_status status = bench_open(&b, err);
-    if (status == BRIM_OK)
-        printf("n_seq,n_tok,n_head,route,us_median,us_min,us_max,speedup,out_error,state_error\n");
+    if (status == BRIM_OK) bench_kda_print_header(stdout);
     for (size_t i = 0; i < n_shape && status == BRIM_OK; i++) {
         struct problem p;
         status = problem_make(&b, &p, &shapes[i], err);
-        if (status == BRIM_OK)
-            status = bench_shape(&b, &p, routes, n_sample, check_heads, &rows[i], n_wrong, err);
+        if (status == BRIM_OK) status = bench_shape(&b, &p, options, &rows[i], n_wrong, err);
         problem_free(&p);
     }
     if (status == BRIM_OK) printf("# B,T,H,selected,m128,owner_helper,route,speedup\n");
     for (size_t i = 0; i < n_shape && status == BRIM_OK; i++) {
-        const struct row *row = &rows[i];
+        const struct summary *row = &rows[i];
         if (row->helper_route && row->m128 > 0)
             printf("# %" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%.1f,%.1f,%s,%.2f\n", shapes[i].n_seq,
                    shapes[i].n_tok, shapes[i].n_head, row->selected, row->m128, row->helped,
                    row->helper_route, row->m128 / row->helped);
     }
     bench_close(&b);
+    brim_free(rows);
     return status;
 }

@@ -12,6 +12,8 @@
 #   sanitize-kda        all four of its tools over every KDA route
 #   bench-model         rates of a synthetic Qwen3-4B at every level, and where a step's time goes; the command
 #                       brim and libbrim.so lie in DIR or above it
+#   sweep-kda           every KDA route over tokens, heads and sequences, for the router's table; PART=I/N times part I of N
+#                       (default 1/6, each within 8 minutes)
 #   sweep-w4            every row count from 1 to 256, each projection, through the operator's choice of kernel
 #   bench-w4 bench-w4-op bench-model-kernels bench-operators bench-kda  times, as CSV; nothing is timed that failed its check
 # The programs (default build/release/tests) need the driver alone, so DIR may come from a machine
@@ -110,6 +112,11 @@ for part in "$@"; do
             step "$tool-kda-routes.log" compute-sanitizer --tool "$tool" --error-exitcode 1 \
                 "$programs/gpu_check_kda_routes" tiny
         done
+        ;;
+    # A part that is stopped leaves the shapes it has done; tools/kda_route_table.py takes the files as they are.
+    sweep-kda)
+        share=${PART:-1/6}
+        bench "kda_sweep_${share/\//_of_}.csv" timeout 480 "$programs/gpu_bench_kda" sweep all 5 4 "$share"
         ;;
     sweep-w4) bench w4_sweep.csv "$programs/gpu_check_w4" sweep ;;
     bench-w4)

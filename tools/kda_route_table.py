@@ -7,8 +7,8 @@
 
 Reads bench/results/h200/: kda.csv (before K1 was rewritten), then kda_routes.csv and kda_split.csv (one commit), then
 every kda_sweep*.csv (tools/gpu_check.sh sweep-kda). Of points of one route, length and number of waves the newest run's
-alone are kept. Packed mixes are left out (their rows have a sum of unequal lengths), and gates that do not forget: a
-split call whose cuts fail costs the serial route's time on top.
+alone are kept, of several of one number of tasks the slowest. Packed mixes are left out (their rows have a sum of unequal
+lengths), and gates that do not forget: a split call whose cuts fail costs the serial route's time on top.
 
 A row of a serial route: chunks of 32 tokens of a sequence, tasks (sequences times heads), us. Of the split route: chunks
 that a processor works through, windows included, over all waves; 1; us.
@@ -87,12 +87,9 @@ def table():
         for file in files:
             for route, chunks, n_task, us, n_tok in points(file):
                 key = route, chunks, n_task
-                if route == "split":  # several shapes give a processor as many chunks: the slowest
-                    us = max(us, new.get(key, 0))
+                if route == "split":
                     least = n_tok if least is None else min(least, n_tok)
-                elif key in new:  # kda_routes.csv before kda_split.csv
-                    continue
-                new[key] = us
+                new[key] = max(us, new.get(key, 0))
         group = lambda key: (key[0], key[1], ceil_div(key[2], RESIDENT[key[0]]))
         renewed = {group(key) for key in new}
         kept = {key: us for key, us in kept.items() if group(key) not in renewed} | new

@@ -152,35 +152,67 @@ static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_thread, int64_t 
     return code;
 }
 
-/* The shapes of a set, or one sequence of each of the tokens and heads. */
-static int bench_cuda(const char *set, const char *routes, const int64_t *n_tok, size_t n_tokens,
-                      const int64_t *n_head, size_t n_heads, int64_t n_repeat, int64_t check_heads)
+struct cuda_options {
+    const char *set, *part; /* NULL: the tokens and heads; all of the set */
+    bool list;
+    struct bench_kda_options bench;
+};
+
+/* One sequence of each of the tokens and heads. */
+static struct bench_kda_shape *own_shapes(const int64_t *n_tok, size_t n_tokens,
+                                          const int64_t *n_head, size_t n_heads, size_t *n)
 {
-    struct bench_kda_shape own[64];
-    size_t n = 0;
-    const struct bench_kda_shape *shapes = own;
-    if (set) {
-        shapes = bench_kda_set(set, &n);
-        if (!shapes) {
-            cli_error("bench kda: no set is called '%s'; see --help", set);
-            return CLI_USAGE;
-        }
-    } else {
-        for (size_t t = 0; t < n_tokens; t++)
-            for (size_t h = 0; h < n_heads && n < sizeof own / sizeof *own; h++)
-                own[n++] = (struct bench_kda_shape){1, n_tok[t], n_head[h], NULL, 0};
+    struct bench_kda_shape *shapes = calloc(n_tokens * n_heads, sizeof *shapes);
+    *n = 0;
+    for (size_t t = 0; shapes && t < n_tokens; t++)
+        for (size_t h = 0; h < n_heads; h++)
+            shapes[(*n)++] = (struct bench_kda_shape){1, n_tok[t], n_head[h], NULL, 0};
+    return shapes;
+}
+
+static int run_cuda(const struct cuda_options *options, struct bench_kda_shape *shapes, size_t n)
+{
+    if (options->list) {
+        puts("n_seq,n_tok,n_head,packed,softplus");
+        for (size_t i = 0; i < n; i++)
+            printf("%lld,%lld,%lld,%d,%d\n", (long long)shapes[i].n_seq, (long long)shapes[i].n_tok,
+                   (long long)shapes[i].n_head, shapes[i].lengths != NULL, shapes[i].softplus);
+        return cli_close_stdout(CLI_OK);
     }
     brim_error err;
     int n_wrong = 0;
-    if (bench_kda_cuda(shapes, n, routes, (int)n_repeat, check_heads, &n_wrong, &err) != BRIM_OK)
+    if (bench_kda_cuda(shapes, n, &options->bench, &n_wrong, &err) != BRIM_OK)
         return cli_fail(&err);
     int code = cli_close_stdout(CLI_OK);
     return n_wrong ? CLI_FAILED : code;
 }
 
+static int bench_cuda(const struct cuda_options *options, const int64_t *n_tok, size_t n_tokens,
+                      const int64_t *n_head, size_t n_heads)
+{
+    size_t n = 0;
+    int part = 1, n_part = 1;
+    if (options->part && (!options->set || !bench_kda_part(options->part, &part, &n_part))) {
+        cli_error("bench kda: --part is I/N with I from 1 to N, of a --set");
+        return CLI_USAGE;
+    }
+    struct bench_kda_shape *shapes = options->set
+                                         ? bench_kda_set(options->set, part, n_part, &n)
+                                         : own_shapes(n_tok, n_tokens, n_head, n_heads, &n);
+    if (!shapes && options->set) {
+        cli_error("bench kda: no set is called '%s'; see --help", options->set);
+        return CLI_USAGE;
+    }
+    if (!shapes) return cli_out_of_memory();
+    int code = run_cuda(options, shapes, n);
+    free(shapes);
+    return code;
+}
+
 int cmd_bench_kda(int argc, char **argv)
 {
-    const char *device = "cpu", *tokens = "512,2048", *heads = "1,4", *set = NULL, *routes = NULL;
+    const char *device = "cpu", *tokens = "512,2048", *heads = "1,4";
+    struct cuda_options cuda = {0};
     int64_t n_repeat = 5, n_thread = 1, check_heads = 0, n_tok[MAX_SHAPE], n_head[MAX_SHAPE];
     size_t n_tokens = 0, n_heads = 0;
     const struct args_option options[] = {
@@ -189,11 +221,18 @@ int cmd_bench_kda(int argc, char **argv)
         {"heads", 0, ARGS_TEXT, &heads, "H,..", "heads (1,4)", 0, 0},
         {"threads", 0, ARGS_INT, &n_thread, "N", "threads over the heads (1)", 1, 1024},
         {"repeats", 0, ARGS_INT, &n_repeat, "N", "timed repeats of a shape (5)", 1, MAX_REPEAT},
-        {"set", 0, ARGS_TEXT, &set, "NAME", "cuda: shapes: seed, sweep, packed, softplus, all", 0,
-         0},
-        {"routes", 0, ARGS_TEXT, &routes, "R,..", "cuda: these beside m128 (every one)", 0, 0},
+        {"set", 0, ARGS_TEXT, &cuda.set, "NAME",
+         "cuda: shapes: seed, lengths, packed, softplus, all, or sweep: every\n"
+         "route over T 64..131072, H 1..96, N 1..64",
+         0, 0},
+        {"part", 0, ARGS_TEXT, &cuda.part, "I/N", "cuda: part I of N of the set", 0, 0},
+        {"list", 0, ARGS_FLAG, &cuda.list, NULL, "cuda: print the shapes, run nothing", 0, 0},
+        {"routes", 0, ARGS_TEXT, &cuda.bench.routes, "R,..", "cuda: these beside m128 (every one)",
+         0, 0},
         {"check-heads", 0, ARGS_INT, &check_heads, "N",
-         "cuda: heads held against fp64 (all up to 2^20 tokens x heads, two beyond)", 0, 4096},
+         "cuda: heads of all sequences together held against fp64 (all up to\n"
+         "2^20 tokens x heads, two of each sequence beyond)",
+         0, 4096},
     };
     const struct args_command command = {
         .name = "bench kda",
@@ -208,11 +247,13 @@ int cmd_bench_kda(int argc, char **argv)
         !bench_numbers("heads", heads, 1, 4096, n_head, MAX_SHAPE, &n_heads))
         return CLI_USAGE;
     if (!strcmp(device, "cuda")) {
-        if (n_repeat > 64) n_repeat = 64;
-        return bench_cuda(set, routes, n_tok, n_tokens, n_head, n_heads, n_repeat, check_heads);
+        cuda.bench.n_sample = n_repeat < 64 ? (int)n_repeat : 64;
+        cuda.bench.check_heads = check_heads;
+        return bench_cuda(&cuda, n_tok, n_tokens, n_head, n_heads);
     }
-    if (set || routes) {
-        cli_error("bench kda: --set and --routes need --device cuda");
+    if (cuda.set || cuda.part || cuda.list || cuda.bench.routes || check_heads) {
+        cli_error(
+            "bench kda: --set, --part, --list, --routes and --check-heads need --device cuda");
         return CLI_USAGE;
     }
     for (size_t t = 0; t < n_tokens; t++)

@@ -27,7 +27,7 @@ const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_N] = {
 
 /* A route is preferred to a simpler one (m128 to all, a serial one to the split) only if it is
  * expected to take at most this share of its time: what runs differ by. */
-static const double worth = 0.95;
+static const double worth = 0.97;
 
 enum { MAX_COUNT = INT32_MAX };
 enum { CHUNK = 32, SPLIT = BRIM_KDA_ROUTE_SPLIT, N_CANDIDATE = BRIM_KDA_ROUTE_N + 1 };

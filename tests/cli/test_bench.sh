@@ -30,6 +30,15 @@ json() { python3 -c "import json,sys; d=json.load(open('$work/out')); sys.exit(n
 
 code 0 bench kda --tokens 33 --heads 2 --repeats 1
 check "bench kda" json "d['tokens'] == 33 and d['heads'] == 2 and d['out_error'] < 5e-3"
+code 0 bench kda --device cuda --set sweep --list
+check "bench kda, the sweep's shapes" grep -qx '64,64,64,0,0' "$work/out"
+cat "$work/out" >"$work/whole"
+for part in 1 2 3; do code 0 bench kda --device cuda --set sweep --part $part/3 --list && tail -n +2 "$work/out"; done | sort >"$work/parts"
+check "bench kda, parts make the whole" diff <(tail -n +2 "$work/whole" | sort) "$work/parts"
+code 2 bench kda --device cuda --set sweep --part 4/3 --list
+code 2 bench kda --device cuda --part 1/3
+code 2 bench kda --device cuda --set nonsense
+code 2 bench kda --set sweep
 code 2 bench kda --device gpu
 code 2 bench kda --tokens 0
 

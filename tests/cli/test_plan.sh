@@ -55,18 +55,19 @@ field() { # EXPRESSION ARGUMENT...: of the line, as d
     shift
     "$brim" plan kda "$@" | python3 -c "import json,sys; d=json.load(sys.stdin); print($what)"
 }
-expect "kda, expected times of all" "127.6 7 319.8" \
-    "$(field "d['expected_us'], len(d['alternatives']), d['alternatives'][0]['expected_us']" --tokens 4096 --heads 8 | tr -d '(),')"
+expect "kda, expected times of all" "True 7 m128" \
+    "$(field "0 < d['expected_us'] < d['alternatives'][0]['expected_us'], len(d['alternatives']), d['alternatives'][0]['route']" \
+        --tokens 4096 --heads 8 | tr -d "(),'")"
 expect "kda, a ring's reason" "c6-m64 by name alone: the check with injected delays has not passed on a GPU" \
     "$(field "' '.join(a['route'] + ' ' + a['why_not'] for a in d['alternatives'] if a['route'] == 'c6-m64')" --tokens 4096 --heads 8)"
-expect "kda, split allowed" "split c4-m128 8 1 16 128 55.3" \
-    "$(field "d['route'], d['serial'], d['split_length'], d['split_window'], d['split_slots'], d['grid'], d['expected_us']" \
+expect "kda, split allowed" "split c4-m128 8 1 16 128 True" \
+    "$(field "d['route'], d['serial'], d['split_length'], d['split_window'], d['split_slots'], d['grid'], d['expected_us'] > 0" \
         --tokens 4096 --heads 8 --allow-split | tr -d "(),'")"
-expect "kda, split named and pinned" "split 4 2 38 True None" \
-    "$(field "d['route'], d['split_length'], d['split_window'], d['split_slots'], d['workspace_bytes'] > 1310720, d['expected_us']" \
+expect "kda, split named and pinned" "split 4 2 38 True" \
+    "$(field "d['route'], d['split_length'], d['split_window'], d['split_slots'], d['workspace_bytes'] > 1310720" \
         --packed 6 --tokens 4096 --longest 3000 --heads 2 --route split --split-length 4 --split-window 2 | tr -d "(),'")"
 expect "kda, not measured" "m128 not measured None" \
-    "$(field "d['route'], d['reason'], d['expected_us']" --tokens 100 --heads 8 | tr -d "(),'")"
+    "$(field "d['route'], d['reason'], d['expected_us']" --tokens 8 --heads 8 | tr -d "(),'")"
 expect "kda, too many tasks for the split" "brim: error: kda: route split takes at most 256 tasks, not 300" \
     "$("$brim" plan kda --tokens 4096 --heads 300 --route split 2>&1)"
 expect "kda, a window beyond its segment" 1 "$(code plan kda --tokens 4096 --heads 8 --route split --split-length 1 --split-window 2)"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `brim bench kda --device cuda` (kda_cuda.h) as a program that needs the driver alone.
- *     bench_kda [SET [ROUTE,...|all [SAMPLES [CHECK_HEADS]]]]     SET: seed, sweep, packed, all */
+ *     bench_kda [SET [ROUTE,...|all [SAMPLES [CHECK_HEADS [I/N]]]]]
+ * SET: seed, lengths, packed, softplus, all, sweep; I/N: part I of N of it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,17 +11,26 @@
 int main(int argc, char **argv)
 {
     size_t n_shape;
-    int n_wrong;
+    int n_wrong, part = 1, n_part = 1;
     brim_error err;
     const char *set = argc > 1 ? argv[1] : "seed", *routes = argc > 2 ? argv[2] : "all";
-    const struct bench_kda_shape *shapes = bench_kda_set(set, &n_shape);
+    if (argc > 5 && !bench_kda_part(argv[5], &part, &n_part)) {
+        fprintf(stderr, "bench_kda: '%s' is no part I/N\n", argv[5]);
+        return 2;
+    }
+    struct bench_kda_shape *shapes = bench_kda_set(set, part, n_part, &n_shape);
     if (!shapes) {
         fprintf(stderr, "bench_kda: no set is called '%s'\n", set);
         return 2;
     }
-    if (bench_kda_cuda(shapes, n_shape, strcmp(routes, "all") ? routes : NULL,
-                       argc > 3 ? atoi(argv[3]) : 15, argc > 4 ? atoi(argv[4]) : 0, &n_wrong,
-                       &err) != BRIM_OK) {
+    struct bench_kda_options options = {
+        .routes = strcmp(routes, "all") ? routes : NULL,
+        .n_sample = argc > 3 ? atoi(argv[3]) : 15,
+        .check_heads = argc > 4 ? atoi(argv[4]) : 0,
+    };
+    brim_status status = bench_kda_cuda(shapes, n_shape, &options, &n_wrong, &err);
+    free(shapes);
+    if (status != BRIM_OK) {
         fprintf(stderr, "bench_kda: %s\n", err.text);
         return 1;
     }
