@@ -42,6 +42,41 @@ static void fill_kv(struct check *c, const struct attn_case *p, void **k, void *
     brim_attention_kv_store(c->ref, NULL, &kv, 0, n_pos, keys, dim, values, dim);
 }
 
+/* Keys and values of the last token are NaN: the rows of the tile before it keep their bits, though
+ * a weight of zero would not hide a NaN. */
+static void case_causal(struct check *c, const void *param)
+{
+    const struct attn_case *p = param;
+    int64_t dim = p->head_dim, width = p->n_head * dim, n_pos = p->first_pos + p->n_tok;
+    int64_t n_alloc = brim_attention_kv_round(n_pos), n_value = p->n_tok * width;
+    void *k, *v;
+    fill_kv(c, p, &k, &v);
+    struct brim_attention_tile tile = {.q = check_floats(c, n_value, -1, 1),
+                                       .q_stride = width,
+                                       .n_tok = p->n_tok,
+                                       .n_head = p->n_head,
+                                       .first_pos = p->first_pos,
+                                       .kv_dtype = p->dtype,
+                                       .k = k,
+                                       .v = v,
+                                       .head_dim = p->head_dim,
+                                       .scale = 1 / sqrtf((float)dim),
+                                       .out_stride = width};
+    size_t scratch_floats = brim_attention_scratch_floats(p->n_tok * p->n_head, p->head_dim);
+    tile.scratch = check_alloc(c, scratch_floats * sizeof(float), 64);
+    float *clean = check_poison(c, n_value), *got = check_poison(c, n_value);
+    tile.out = clean;
+    c->ops->attention(&tile);
+    const float *nan = check_poison(c, dim);
+    struct brim_attention_kv kv = {p->dtype, 1, p->head_dim, n_alloc, k, v};
+    brim_attention_kv_store(c->ref, NULL, &kv, n_pos - 1, 1, nan, dim, nan, dim);
+    tile.out = got;
+    c->ops->attention(&tile);
+    check_equal(c, "rows before a NaN", clean, got, (size_t)((p->n_tok - 1) * width) * sizeof *got);
+    for (int64_t i = (p->n_tok - 1) * width; i < n_value; i++)
+        if (!isnan(got[i])) check_fail(c, "the row that sees the NaN is %g", (double)got[i]);
+}
+
 static void call_attention(const struct brim_cpu_ops *ops, void *arg)
 {
     ops->attention(arg);
@@ -149,6 +184,9 @@ void check_attn(struct check *c)
         check_case(c, case_tile, p, "attention n_head=%d head_dim=%d n_tok=%d first_pos=%lld %s",
                    p->n_head, p->head_dim, p->n_tok, (long long)p->first_pos,
                    brim_dtype_name(p->dtype));
+        check_case(c, case_causal, p,
+                   "attention causal n_head=%d head_dim=%d n_tok=%d first_pos=%lld", p->n_head,
+                   p->head_dim, p->n_tok, (long long)p->first_pos);
     }
     check_case(c, case_driver, NULL, "attention driver");
 }
