@@ -55,7 +55,8 @@ enum {
     BRIM_KDA_L2NORM = 1,     /* q and k are divided by sqrt(sum of squares + 1e-6) */
     BRIM_KDA_BETA_LOGIT = 2, /* beta = sigmoid(input); otherwise the input is beta, of any value */
     BRIM_KDA_STATE_K_FIRST = 4, /* states are [K][V]; otherwise [V][K] */
-    BRIM_KDA_CHECKED = 8 /* also check values in host memory (CPU): decay <= 0 and in bounds */
+    BRIM_KDA_CHECKED = 8 /* also check values in host memory (CPU): a given decay is at most 0 and
+                            in bounds, no two sequences share a slot */
 };
 
 /* Elements between neighbours; the innermost stride (within a head) is 1. */

@@ -39,7 +39,7 @@ static brim_status check_tensor(const char *name, const void *data, const brim_k
                  BRIM_E_STRIDE,
                  "kda: the head stride of %s is %lld; at least 128 and a multiple of %lld is taken",
                  name, (long long)stride->head, (long long)unit);
-    if (!args->cu_seqlens && args->n_seq > 1)
+    if (!args->cu_seqlens && args->n_seq > 1 && args->n_tok > 0)
         BRIM_REQUIRE(
             err, stride->batch >= 128 && stride->batch % unit == 0, BRIM_E_STRIDE,
             "kda: the batch stride of %s is %lld; at least 128 and a multiple of %lld is taken",
@@ -251,7 +251,13 @@ static brim_status check_host_values(const brim_kda_args *args, brim_error *err)
             BRIM_REQUIRE(err, args->state_index[n] >= -1 && args->state_index[n] < args->n_slot,
                          BRIM_E_RANGE, "kda: state_index[%lld] is %d in a pool of %lld",
                          (long long)n, (int)args->state_index[n], (long long)args->n_slot);
-    if (!(args->flags & BRIM_KDA_CHECKED) || args->gate != BRIM_KDA_GATE_GIVEN) return BRIM_OK;
+    if (!(args->flags & BRIM_KDA_CHECKED)) return BRIM_OK;
+    for (int64_t n = 0; args->state_index && n < args->n_seq; n++)
+        for (int64_t m = n + 1; m < args->n_seq && args->state_index[n] >= 0; m++)
+            BRIM_REQUIRE(err, args->state_index[m] != args->state_index[n], BRIM_E_ARGUMENT,
+                         "kda: sequences %lld and %lld share slot %d", (long long)n, (long long)m,
+                         (int)args->state_index[n]);
+    if (args->gate != BRIM_KDA_GATE_GIVEN) return BRIM_OK;
     /* bf16 rounds a decay at the bound outward by up to half a unit in its last place */
     double low = args->lower_bound < 0 ? (double)args->lower_bound * (1 + 1.0 / 256) : -INFINITY;
     for (int64_t n = 0; n < args->n_seq; n++)
@@ -261,7 +267,7 @@ static brim_status check_host_values(const brim_kda_args *args, brim_error *err)
             for (int64_t t = 0; t < task.n_tok; t++)
                 for (int i = 0; i < 128; i++) {
                     double g = brim_kda_log_decay(args, &task, t, i);
-                    BRIM_REQUIRE(err, !(g > 0) && !(g < low), BRIM_E_RANGE,
+                    BRIM_REQUIRE(err, g <= 0 && g >= low, BRIM_E_RANGE, /* NaN is outside */
                                  "kda: the decay %g of sequence %lld, token %lld, channel %d lies "
                                  "outside its bounds",
                                  g, (long long)n, (long long)t, i);

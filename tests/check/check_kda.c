@@ -143,7 +143,7 @@ static void case_bench(struct check *c, const void *param)
 
 void check_kda(struct check *c)
 {
-    static const int lengths[] = {1, 15, 17, 31, 33, 64, 129};
+    static const int lengths[] = {1, 15, 17, 31, 33, 65, 129};
     enum { N_LENGTH = sizeof lengths / sizeof *lengths, N_REGIME = KDA_ZEROS + 1 };
     check_case(c, case_chosen, NULL, "kda: the tier's kernel is the one that runs");
     for (int i = 0; i < N_REGIME * 3; i++) {

@@ -59,8 +59,8 @@ static void chunked_forms_meet_the_bars(void **state)
 static void every_length(void **state)
 {
     (void)state;
-    static const int lengths[] = {1,  2,  15, 16, 17, 31, 32,  33,  47, 48,
-                                  63, 64, 65, 95, 96, 97, 127, 128, 129};
+    static const int lengths[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13,  14,  15, 16,
+                                  17, 31, 32, 33, 47, 48, 63, 64, 65, 95, 96, 97, 127, 128, 129};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (int gpu = 0; gpu < 2; gpu++) {
             struct kda_spec spec = plain(lengths[i], KDA_TYPICAL);
