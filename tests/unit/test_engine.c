@@ -234,7 +234,7 @@ static size_t tensor_offset(const char *data, const char *name)
 {
     uint64_t header;
     memcpy(&header, data, 8);
-    char key[64];
+    char key[80];
     snprintf(key, sizeof key, "\"%s\"", name);
     const char *at = strstr(data + 8, key);
     assert_non_null(at);
@@ -286,6 +286,48 @@ static void damaged_models(void **state)
         assert_null(engine);
     }
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", directory, files[i]);
+        unlink(path);
+    }
+    rmdir(directory);
+}
+
+/* A scale that is not finite is found when a checkpoint is opened, at every level, and named. */
+static void scales_that_are_not_finite(void **state)
+{
+    (void)state;
+    static const char *const levels[] = {"dense", "matvec", "tiled", "split-k"};
+    static const char tensor[] = "model.layers.1.mlp.down_proj";
+    static const char *const files[] = {"config.json", "tokenizer.json", "model.safetensors"};
+    char directory[] = "/tmp/brim-engine-XXXXXX", path[128];
+    assert_non_null(mkdtemp(directory));
+    size_t n;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, GOLDEN_DIR "qwen3_mlx_g32/%s", files[i]);
+        char *data = read_file(path, &n);
+        write_file(directory, files[i], data, n);
+        free(data);
+    }
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        char *weights = read_file(GOLDEN_DIR "qwen3_mlx_g32/model.safetensors", &n);
+        snprintf(name, sizeof name, "%s.%s", tensor, i & 1 ? "biases" : "scales");
+        size_t at = tensor_offset(weights, name);
+        memcpy(weights + at + 2 * 5, i & 2 ? "\x80\x7F" : "\xC0\x7F", 2); /* bf16 inf, NaN */
+        write_file(directory, files[2], weights, n);
+        free(weights);
+        for (int l = 0; l < 4; l++) {
+            brim_engine *engine;
+            brim_engine_options o;
+            brim_engine_options_default(&o);
+            o.level = levels[l];
+            MUST_FAIL(brim_engine_open(&engine, directory, &o, &err), BRIM_E_NOT_FINITE,
+                      "model.layers.1.mlp.down_proj");
+            MUST_FAIL(brim_engine_open(&engine, directory, &o, &err), BRIM_E_NOT_FINITE, "group");
+            assert_null(engine);
+        }
+    }
     for (int i = 0; i < 3; i++) {
         snprintf(path, sizeof path, "%s/%s", directory, files[i]);
         unlink(path);
@@ -349,6 +391,7 @@ int main(void)
         cmocka_unit_test(information),
         cmocka_unit_test(text_helpers),
         cmocka_unit_test(damaged_models),
+        cmocka_unit_test(scales_that_are_not_finite),
         cmocka_unit_test(sessions_of_one_engine_in_two_threads),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

@@ -197,6 +197,42 @@ static void f32_in_and_out(void **state)
     }
 }
 
+/* Q17: every seam of the tiles, with outputs that fill none. */
+static void row_counts_at_the_seams(void **state)
+{
+    (void)state;
+    static const int rows[] = {15, 16, 17, 31,  32,  33,  63,  64, 65,
+                               95, 96, 97, 127, 128, 129, 160, 161};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        struct product p = product_make(rows[r], 160, 35, 32, BRIM_KERNEL_BF16, 11);
+        run(&p);
+        double e = product_error(&p);
+        if (!(e <= bound_of(&p, 1.9e-3))) fail_msg("rows %d: %.2e", rows[r], e);
+        product_free(&p);
+    }
+}
+
+/* Q13: one channel of 6e4, beyond what f16 sums would hold. */
+static void a_large_channel(void **state)
+{
+    (void)state;
+    for (int n_row = 2; n_row <= 20; n_row += 9) {
+        struct product p = product_make(n_row, 256, 24, 128, BRIM_KERNEL_F16, 4);
+        const float large = brim_f32_from_bf16(brim_bf16_from_f32(6e4f));
+        for (int64_t r = 0; r < n_row; r++) {
+            uint16_t *x = &p.x[r * p.args.x_stride + 77];
+            for (int64_t o = 0; o < 24; o++)
+                p.ref[r * 24 + o] += (double)p.weights[o * 256 + 77] *
+                                     ((double)large - (double)brim_f32_from_bf16(*x));
+            *x = brim_bf16_from_f32(large);
+        }
+        run(&p);
+        double e = product_error(&p);
+        if (!(e <= bound_of(&p, 1.9e-3))) fail_msg("rows %d: %.2e", n_row, e);
+        product_free(&p);
+    }
+}
+
 /* A row's result does not depend on its neighbours, on either side of the matvec's limit. */
 static void rows_stand_alone(void **state)
 {
@@ -340,6 +376,10 @@ static void refusals(void **state)
     brim_w4_args a = p.args;
 #define REFUSED(status, text) refused(&p, &a, status, text, __LINE__)
     a.n_in = 256 + 32, REFUSED(BRIM_E_SHAPE, "288 is not a positive multiple of the group, 64");
+    a.n_in = 576, a.group = 128; /* half of 1152, as two shards would have it */
+    REFUSED(BRIM_E_SHAPE, "576 is not a positive multiple of the group, 128");
+    a.n_in = 200, a.group = 128, REFUSED(BRIM_E_SHAPE, "200 is not a positive multiple");
+    a.n_in = 1040, a.group = 32, REFUSED(BRIM_E_SHAPE, "1040 is not a positive multiple");
     a.n_in = 0, REFUSED(BRIM_E_SHAPE, "n_in 0 is not a positive multiple");
     a.n_in = -64, REFUSED(BRIM_E_SHAPE, "n_in -64");
     a.group = 48, REFUSED(BRIM_E_RANGE, "group is 48");
@@ -362,6 +402,8 @@ static void refusals(void **state)
     a.scales = (char *)p.scales + 2, REFUSED(BRIM_E_ALIGNMENT, "scales or biases is not aligned");
     a.biases = (char *)p.biases + 2, REFUSED(BRIM_E_ALIGNMENT, "scales or biases is not aligned");
     a.x_stride = 255, REFUSED(BRIM_E_STRIDE, "the stride of x is 255; at least 256");
+    a.x_stride = 0, REFUSED(BRIM_E_STRIDE, "the stride of x is 0"); /* a broadcast row */
+    a.y_stride = 0, REFUSED(BRIM_E_STRIDE, "the stride of y is 0");
     a.x_stride = -256, REFUSED(BRIM_E_STRIDE, "the stride of x is -256");
     a.y_stride = 7, REFUSED(BRIM_E_STRIDE, "the stride of y is 7; at least 8");
     a.param_dtype = (brim_kernel_dtype)0, REFUSED(BRIM_E_DTYPE, "param_dtype 0");
@@ -388,9 +430,10 @@ static void refusals(void **state)
         a.level = BRIM_W4_MATVEC, REFUSED(BRIM_E_ARGUMENT, "belongs to the level tiled");
     /* y over each of the inputs, at their last byte */
     a.y = p.x + 8 * p.args.x_stride + 254, REFUSED(BRIM_E_ARGUMENT, "y overlaps x");
-    a.y = (char *)p.codes + 1022, REFUSED(BRIM_E_ARGUMENT, "y overlaps codes");
-    a.y = (char *)p.scales + 126, REFUSED(BRIM_E_ARGUMENT, "y overlaps scales");
-    a.y = (char *)p.biases, REFUSED(BRIM_E_ARGUMENT, "y overlaps biases");
+    /* one row, so that it does not reach the block behind, whichever that is */
+    a.n_row = 1, a.y = (char *)p.codes + 1022, REFUSED(BRIM_E_ARGUMENT, "y overlaps codes");
+    a.n_row = 1, a.y = (char *)p.scales + 126, REFUSED(BRIM_E_ARGUMENT, "y overlaps scales");
+    a.n_row = 1, a.y = (char *)p.biases, REFUSED(BRIM_E_ARGUMENT, "y overlaps biases");
     a.workspace = p.y, a.workspace_bytes = 2, REFUSED(BRIM_E_ARGUMENT, "y overlaps the workspace");
     assert_int_equal(brim_w4_matmul(NULL, NULL), BRIM_E_ARGUMENT);
     for (int64_t i = 0; i < 9 * p.args.y_stride; i++) assert_int_equal(p.y[i], POISON);
@@ -534,6 +577,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(against_fp64),
         cmocka_unit_test(f32_in_and_out),
+        cmocka_unit_test(row_counts_at_the_seams),
+        cmocka_unit_test(a_large_channel),
         cmocka_unit_test(rows_stand_alone),
         cmocka_unit_test(splits),
         cmocka_unit_test(the_course_for_every_projection),

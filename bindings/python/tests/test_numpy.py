@@ -265,6 +265,8 @@ class W4(unittest.TestCase):
             (dict(scales=scales[:, :2].copy(), biases=biases[:, :2].copy()), brim.Status.RANGE, "group is 192"),
             (dict(biases=biases[:, :1]), brim.Status.SHAPE, "biases has shape"),
             (dict(x=x.astype(np.float16)), brim.Status.DTYPE, "x is f16"),
+            (dict(x=np.broadcast_to(x[:1], (3, 384))), brim.Status.STRIDE, "the stride of x is 0"),
+            (dict(x=x[:, ::-1]), brim.Status.STRIDE, "x"),
             (dict(codes=codes.astype(np.int64)), brim.Status.DTYPE, "codes is i64"),
             (dict(level="hopper"), brim.Status.UNSUPPORTED, "Hopper"),
             (dict(level="fast"), brim.Status.ARGUMENT, "fast"),
