@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * KDA on the CPU: refusals beyond those of test_kda.c, each with its sentence, and the cases of
- * docs/cases.md that the other tests do not hold. */
-#include <setjmp.h>
+ * KDA on the CPU: refusals beyond those of test_kda.c, each with its sentence, and shapes and inputs on
+ * which other implementations have failed. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
