@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * KDA on the CPU: refusals beyond those of test_kda.c, each with its sentence, and shapes and inputs on
- * which other implementations have failed. */
+ * KDA on the CPU: refusals beyond those of test_kda.c, each with its sentence, and shapes and
+ * inputs on which other implementations have failed. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -156,9 +156,8 @@ static void one_segment_is_the_serial_form_to_the_bit(void **state)
     }
 }
 
-/* Of 12,500 seeds of tests/search/search_kda_split.c the worst: first those that a map whose
- * products XX worse than the serial form, then the worst as it
- * is. */
+/* The worst of 12,500 seeds of tests/search/search_kda_split.c, for an earlier form of the map and
+ * for this one. */
 static void inputs_made_to_break_a_split_are_joined(void **state)
 {
     (void)state;
