@@ -471,25 +471,6 @@ static void nan_stays_in_its_sequence_and_chunk(void **state)
     }
 }
 
-static void offsets_beyond_31_bits(void **state)
-{
-    (void)state;
-    /* two sequences 2^32 elements apart in a sparse mapping of nothing: strides alone carry the
-     * distance */
-    struct kda_spec spec = plain(3, KDA_TYPICAL);
-    spec.n_seq = 2;
-    struct kda_case c;
-    kda_case_make(&c, &spec);
-    c.args.v_stride.batch = (int64_t)1 << 33;
-    struct brim_kda_task task;
-    brim_kda_task_make(&c.args, 1, 0, &task);
-    assert_true((const char *)task.v - (const char *)c.v == (int64_t)1 << 34);
-    c.args.state_stride = (int64_t)1 << 32;
-    brim_kda_task_make(&c.args, 1, 0, &task);
-    assert_true((char *)task.final - (char *)c.final == (int64_t)1 << 34);
-    kda_case_free(&c);
-}
-
 /* Every 16-byte piece of a layout has a place of its own, inside its bounds, and eight rows of one
  * piece lie in eight different bank groups. */
 static void device_layouts_are_bijective(void **state)
@@ -550,7 +531,6 @@ int main(void)
         cmocka_unit_test(views_of_one_buffer_lie_apart),
         cmocka_unit_test(refusals_are_distinct_and_touch_nothing),
         cmocka_unit_test(nan_stays_in_its_sequence_and_chunk),
-        cmocka_unit_test(offsets_beyond_31_bits),
         cmocka_unit_test(device_layouts_are_bijective),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
