@@ -75,7 +75,7 @@ static void bench(int n_sm)
     static const int64_t rows_all[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048};
     for (auto &s : shapes) {
         for (int64_t rows : rows_all) {
-            problem p(rows, s.in, s.out, 128, BRIM_DTYPE_BF16, SPECIAL_NONE);
+            problem p(rows, s.in, s.out, 128, BRIM_DTYPE_BF16, SPECIAL_NONE, false, DENSE);
             auto row = [&](const char *form, int64_t split, double us) {
                 printf("%s,%lld,%lld,%lld,%s,%lld,%.2f\n", s.name, (long long)rows, (long long)s.in,
                        (long long)s.out, form, (long long)split, us);
@@ -122,7 +122,7 @@ static void explore(int n_sm, int n_rows, char **rows_text)
     device_array<uint8_t> flush(256u << 20);
     brim_error err = {};
     for (auto &s : shapes) {
-        problem p(256, s.in, s.out, 128, BRIM_DTYPE_BF16, SPECIAL_NONE, false);
+        problem p(256, s.in, s.out, 128, BRIM_DTYPE_BF16, SPECIAL_NONE, false, DENSE);
         for (int i = 0; i < n_rows; i++) {
             const int64_t rows = atoi(rows_text[i]);
             p.args.n_row = rows;
@@ -174,7 +174,7 @@ static void sweep(int n_sm)
     device_array<uint8_t> flush(256u << 20);
     brim_error err = {};
     for (auto &s : shapes) {
-        problem p(256, s.in, s.out, 128, BRIM_DTYPE_BF16, SPECIAL_NONE, false);
+        problem p(256, s.in, s.out, 128, BRIM_DTYPE_BF16, SPECIAL_NONE, false, DENSE);
         for (int64_t rows = 1; rows <= 256; rows++) {
             p.args.n_row = rows;
             brim_w4_hopper_plan plan = brim_w4_hopper_plan_make(rows, s.in, s.out, n_sm);

@@ -94,6 +94,10 @@ static float gaussian(brim_rng *rng)
     return sum - 6;
 }
 
+/* Words between output rows. Times are of rows without any, as callers lay them out: `stream` stores
+ * through TMA only at strides of 16 bytes. */
+enum { GUARDED = 2, DENSE = 0 };
+
 enum special { SPECIAL_NONE, SPECIAL_NEGATIVE, SPECIAL_ZERO, SPECIAL_SUBNORMAL, SPECIAL_LARGE_X };
 
 struct problem {
@@ -111,9 +115,9 @@ struct problem {
     brim_cuda_w4_packed packed;
 
     problem(int64_t rows, int64_t in, int64_t out, int grp, brim_dtype dt, special kind,
-            bool with_ref = true)
-        : n_row(rows), n_in(in), n_out(out), x_stride(in + 8), y_stride(out + 2), group(grp),
-          dtype(dt), x(rows * (in + 8)), y(rows * (out + 2) * 2), codes(out * in / 8),
+            bool with_ref = true, int y_pad = GUARDED)
+        : n_row(rows), n_in(in), n_out(out), x_stride(in + 8), y_stride(out + y_pad), group(grp),
+          dtype(dt), x(rows * (in + 8)), y(rows * (out + y_pad) * 2), codes(out * in / 8),
           scales(out * in / grp * brim_dtype_bytes(dt)),
           biases(out * in / grp * brim_dtype_bytes(dt)), scales_f32(out * in / grp),
           biases_f32(out * in / grp), ref(with_ref ? rows * out : 0), out_bias(out),
