@@ -1,0 +1,63 @@
+# The CUDA kernels on the CPU (docs/verification.md): src/cuda compiled as C++ against tests/emu, which
+# needs no CUDA toolkit, and the checks of tests/cuda as programs emu_<name>. Nothing else is built.
+option(BRIM_EMULATE "Build the CUDA kernels for the emulator on the CPU, and their checks" OFF)
+if(BRIM_EMULATE)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" OR NOT CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    message(FATAL_ERROR "BRIM_EMULATE: the emulator is written for x86-64 Linux")
+  endif()
+  if(BRIM_HAVE_CUDA)
+    message(FATAL_ERROR "BRIM_EMULATE and BRIM_CUDA exclude each other: configure with -DBRIM_CUDA=OFF")
+  endif()
+  enable_language(CXX)
+  set(CMAKE_CXX_STANDARD 17)
+  set(CMAKE_CXX_STANDARD_REQUIRED ON)
+  set(BRIM_HAVE_CUDA ON)
+endif()
+
+# How a .cu file becomes C++. The emulator's headers stand before those they replace. A shared
+# variable is thread_local and never initialised, so it needs no function to reach it. f16 and fused
+# multiply-adds by instruction, or they take most of the time.
+function(brim_emulated target)
+  target_include_directories(${target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/emu/include
+                             ${PROJECT_SOURCE_DIR}/tests/emu)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include
+                             ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-mavx2;-mfma;-mf16c
+    -fno-strict-aliasing;-fno-extern-tls-init;-Wall;-Wextra;-Wno-unknown-pragmas
+    # a variable that only some lanes or some instances use; a base of a template argument's linkage
+    -Wno-maybe-uninitialized;-Wno-uninitialized;-Wno-unused-parameter;-Wno-subobject-linkage>)
+endfunction()
+
+# brim_cuda_objects as in cuda.cmake, and the emulator in it.
+function(brim_emulated_library)
+  file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
+  file(GLOB emulator_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/emu/*.cpp)
+  set_source_files_properties(${cuda_sources} PROPERTIES LANGUAGE CXX)
+  add_library(brim_cuda_objects OBJECT ${cuda_sources} ${emulator_sources})
+  brim_emulated(brim_cuda_objects)
+endfunction()
+
+function(brim_emulated_programs)
+  enable_testing()
+  file(GLOB programs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.c
+       ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.cu)
+  foreach(source ${programs})
+    get_filename_component(name ${source} NAME_WE)
+    if(name MATCHES "_engine$" AND NOT TARGET brim_engine_objects)
+      continue()
+    endif()
+    if(source MATCHES "\\.cu$")
+      set_source_files_properties(${source} PROPERTIES LANGUAGE CXX)
+    endif()
+    add_executable(emu_${name} ${source} $<TARGET_OBJECTS:brim_kernel_objects>
+                   $<TARGET_OBJECTS:brim_cuda_objects>)
+    set_target_properties(emu_${name} PROPERTIES LINKER_LANGUAGE CXX)
+    brim_emulated(emu_${name})
+    target_link_libraries(emu_${name} PRIVATE Threads::Threads m)
+    if(name MATCHES "_engine$")
+      target_sources(emu_${name} PRIVATE $<TARGET_OBJECTS:brim_engine_objects>)
+      target_link_libraries(emu_${name} PRIVATE PkgConfig::JANSSON PkgConfig::PCRE2
+                            PkgConfig::UTF8PROC)
+    endif()
+  endforeach()
+endfunction()
