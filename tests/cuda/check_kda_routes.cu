@@ -98,10 +98,34 @@ static __global__ void brim_test_compare(compare c)
     if (n) atomicAdd(c.n_different, n);
 }
 
+/* Threads for n elements. */
+static brim_launch_shape element_shape(size_t n)
+{
+    brim_launch_shape shape = {};
+    shape.grid = dim3((unsigned)(n / 2048 < 527 ? n / 2048 + 1 : 528));
+    shape.block = dim3(256);
+    return shape;
+}
+
+/* Adds the number of words that differ to *n_different. */
+static void count_different(const void *a, const void *b, size_t n, unsigned long long *n_different)
+{
+    compare c = {(const uint32_t *)a, (const uint32_t *)b, n, n_different};
+    brim_error err;
+    if (BRIM_LAUNCH(brim_test_compare, element_shape(n), 0, c, &err) != BRIM_OK) {
+        printf("%s\n", err.text);
+        exit(2);
+    }
+}
+
 static void fill(void *to, size_t n, unsigned seed, float scale)
 {
-    brim_test_fill<<<528, 256>>>(noise{(uint16_t *)to, n, seed, scale});
-    CUDA_OK(cudaGetLastError());
+    noise f = {(uint16_t *)to, n, seed, scale};
+    brim_error err;
+    if (BRIM_LAUNCH(brim_test_fill, element_shape(n), 0, f, &err) != BRIM_OK) {
+        printf("%s\n", err.text);
+        exit(2);
+    }
 }
 
 static void *device_alloc(size_t n_bytes)
@@ -224,10 +248,7 @@ static void same(const problem *x, const brim_kda_args *a, const char *what, con
     const char *const *sets[] = {x->out, x->final, x->check};
     size_t counts[] = {n_out, n_state, a->checkpoints ? n_check_point : 0};
     for (int i = 0; i < 3; i++)
-        if (counts[i])
-            brim_test_compare<<<528, 256>>>(compare{(const uint32_t *)sets[i][0],
-                                                    (const uint32_t *)sets[i][1], counts[i],
-                                                    x->n_different});
+        if (counts[i]) count_different(sets[i][0], sets[i][1], counts[i], x->n_different);
     CUDA_OK(cudaMemcpy(&n, x->n_different, 8, cudaMemcpyDeviceToHost));
     n_check++;
     if (n == 0) return;
@@ -410,8 +431,7 @@ static void check_big(void)
         }
         CUDA_OK(cudaMemcpy(y.out[1], (char *)a.out + at, 96 * row, cudaMemcpyDeviceToDevice));
         CUDA_OK(cudaMemset(y.n_different, 0, 8));
-        brim_test_compare<<<528, 256>>>(compare{
-            (const uint32_t *)y.out[0], (const uint32_t *)y.out[1], 96 * row / 4, y.n_different});
+        count_different(y.out[0], y.out[1], 96 * row / 4, y.n_different);
         unsigned long long n;
         CUDA_OK(cudaMemcpy(&n, y.n_different, 8, cudaMemcpyDeviceToHost));
         n_check++;

@@ -26,20 +26,17 @@ enum : uint32_t {
     RANK_SHIFT = 24
 };
 
-/* All kernels' extern __shared__ arrays are this one, whatever they call it; one that is declared
- * in an unnamed namespace has a symbol of its own. */
+/* All kernels' extern __shared__ arrays are this one, whatever they call it. */
 extern "C" {
 alignas(1024) thread_local char brim_emu_dynamic[DYNAMIC_BYTES];
 }
-#define DYNAMIC_NAME(name, length)                                                               \
-    extern "C" thread_local char name[DYNAMIC_BYTES] __attribute__((alias("brim_emu_dynamic"))); \
-    extern "C" thread_local char unnamed_##name[DYNAMIC_BYTES] __asm__(                          \
-        "_ZN12_GLOBAL__N_1" #length #name "E") __attribute__((alias("brim_emu_dynamic")))
-DYNAMIC_NAME(raw, 3);
-DYNAMIC_NAME(smem, 4);
-DYNAMIC_NAME(smem_raw, 8);
-DYNAMIC_NAME(s_mem, 5);
-DYNAMIC_NAME(s_ring, 6);
+#define DYNAMIC_NAME(name) \
+    extern "C" thread_local char name[DYNAMIC_BYTES] __attribute__((alias("brim_emu_dynamic")))
+DYNAMIC_NAME(raw);
+DYNAMIC_NAME(smem);
+DYNAMIC_NAME(smem_raw);
+DYNAMIC_NAME(s_mem);
+DYNAMIC_NAME(s_ring);
 
 thread_local uint3 threadIdx, blockIdx;
 thread_local dim3 blockDim, gridDim;

@@ -14,6 +14,9 @@
 #include "cuda/model/rotate.cuh"
 #include "cuda/ptx/mma.cuh"
 
+/* Outside the namespace: the emulator gives it storage by this name. */
+extern __shared__ __align__(128) uint8_t smem[];
+
 namespace
 {
 
@@ -273,7 +276,6 @@ template <int head_dim, int source>
 __global__ void __launch_bounds__(N_THREAD, 1) attn_decode(decode_params p)
 {
     typedef layout<head_dim> L;
-    extern __shared__ __align__(128) uint8_t smem[];
     __shared__ float s_largest[N_WARP][ATTN_TILE_ROWS], s_sum[N_WARP][ATTN_TILE_ROWS];
     __shared__ uint32_t s_arrived;
     __shared__ __align__(16) fresh_rows<head_dim> fresh;

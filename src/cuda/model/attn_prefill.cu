@@ -13,6 +13,9 @@
 #include "cuda/ptx/wgmma_f16.cuh"
 #include "cuda/tensormap.h"
 
+/* Outside the namespace: the emulator gives it storage by this name. */
+extern __shared__ uint8_t smem_raw[];
+
 namespace
 {
 
@@ -277,7 +280,6 @@ __global__ void __launch_bounds__(128 + 128 * n_group, 1)
 {
     const brim_cuda_attention_args &a = p.a;
     typedef layout<head_dim, n_group> L;
-    extern __shared__ uint8_t smem_raw[];
     uint32_t smem = (smem_u32(smem_raw) + 1023) & ~1023u, bars = smem + L::BARS;
     if (threadIdx.x == 0) {
         mbarrier_init(bars, 1);

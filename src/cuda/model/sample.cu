@@ -12,6 +12,9 @@
 #include "cuda/model/common.cuh"
 #include "cuda/model/ops.h"
 
+/* Outside the namespace: the emulator gives it storage by this name. */
+extern __shared__ float smem[];
+
 namespace
 {
 
@@ -413,7 +416,6 @@ BRIM_DEVICE void see(best_seen &b, float logit, int id)
 
 __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
 {
-    extern __shared__ float smem[];
     __shared__ exchange x;
     const brim_cuda_sample_args &a = p.a;
     bool greedy = a.temperature < GREEDY_TEMPERATURE;

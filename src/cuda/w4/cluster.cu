@@ -23,6 +23,9 @@
 #include "cuda/w4/epilogue.cuh"
 #include "cuda/w4/unpack.cuh"
 
+/* Outside the namespace: the emulator gives it storage by this name. */
+extern __shared__ __align__(1024) uint8_t s_mem[];
+
 namespace
 {
 
@@ -90,7 +93,6 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
 {
     constexpr int DEPTH = brim_w4_cluster_depth(n_tok);
     constexpr uint32_t stage_bytes = n_tok * 256, panel_bytes = n_tok * 128;
-    extern __shared__ __align__(1024) uint8_t s_mem[];
     /* Barriers first, by offset: an address of their own would be formed anew at every use. */
     uint8_t *s_ring = s_mem + 1024;
     const uint32_t full = smem_u32(s_mem), empty = full + BRIM_W4_CLUSTER_STAGES * 8;

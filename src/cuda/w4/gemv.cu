@@ -19,6 +19,9 @@
 #include "cuda/w4/dequant.cuh"
 #include "cuda/w4/gemv.h"
 
+/* Outside the namespace: the emulator gives it storage by this name. */
+extern __shared__ __align__(128) uint8_t smem[];
+
 namespace
 {
 
@@ -317,7 +320,6 @@ template <enum brim_dtype dtype, int groups, int n_row_max>
 __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constant__ gemv_params p)
 {
     using stream = weight_stream<dtype, groups>;
-    extern __shared__ __align__(128) uint8_t smem[];
     __shared__ __align__(16) float s_part[MAX_ROW][MAX_WARP];
     __shared__ float s_inv[MAX_ROW];
     __shared__ __align__(8) uint64_t s_joined;

@@ -19,6 +19,9 @@
 #include "cuda/w4/stream_store.cuh"
 #include "cuda/w4/unpack.cuh"
 
+/* Outside the namespace: the emulator gives it storage by this name. */
+extern __shared__ __align__(1024) uint8_t s_ring[];
+
 namespace
 {
 
@@ -144,7 +147,6 @@ template <int n_tok, enum brim_dtype dtype, bool two, bool split>
 __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
     w4_stream(const __grid_constant__ stream_params p)
 {
-    extern __shared__ __align__(1024) uint8_t s_ring[];
     __shared__ __align__(8) uint64_t s_bars[2 * MAX_STAGES]; /* full, empty */
     const uint32_t ring = smem_u32(s_ring), bars = smem_u32(s_bars);
     const int t = threadIdx.x, wg = t / 128, warp = t / 32 % 4, lane = t % 32;
