@@ -166,8 +166,8 @@ int main(int argc, char **argv)
         for (char *name = strtok(argv[i], ","); name && n_route < 16; name = strtok(NULL, ","))
             routes[n_route++] = name;
     }
-    static char plain[] = "m128";
-    if (n_route == 0) routes[n_route++] = plain;
+    static char first[] = "m128";
+    if (n_route == 0) routes[n_route++] = first;
     if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
         printf("SKIP: no CUDA device\n");
         return 77;
