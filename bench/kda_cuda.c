@@ -20,7 +20,7 @@
 #include "tensor/dtype.h"
 
 enum { N_ROUND = 2, MAX_SAMPLE = 64, STATE = 16384, FLUSH = 256 << 20 };
-enum { SPLIT = BRIM_KDA_ROUTE_SPLIT, N_CANDIDATE = BRIM_KDA_ROUTE_N + 1 };
+enum { N_ROUTE = BRIM_KDA_ROUTE_ALL };
 enum { PERIOD = (1 << 20) + 8 }; /* inputs repeat after so many elements */
 
 /* ---- one shape on the device ----------------------------------------------------------------- */
@@ -42,11 +42,6 @@ struct problem {
     char *got_out, *got_state; /* of the route last run */
     char *first_out, *first_state;
 };
-
-static const char *name_of(int route)
-{
-    return route == SPLIT ? "split" : brim_kda_routes[route].name;
-}
 
 /* Element i of input `which`; each input starts elsewhere in the pattern. */
 static uint16_t input_at(const struct bench *b, int which, int64_t i)
@@ -131,10 +126,10 @@ static brim_status problem_make(struct bench *b, struct problem *p,
             if (shape->lengths[i] > a->max_tok) a->max_tok = shape->lengths[i];
     }
     size_t n_bytes = 0;
-    for (int r = 0; r < N_CANDIDATE; r++) {
+    for (int r = 0; r < N_ROUTE; r++) {
         brim_kda_plan plan;
         if (shape->n_seq * h > BRIM_KDA_MAX_TASK) continue;
-        a->route = name_of(r);
+        a->route = brim_kda_routes[r].name;
         BRIM_TRY(brim_kda_plan_make(a, &plan, err));
         if (plan.workspace_bytes > n_bytes) n_bytes = plan.workspace_bytes;
     }
@@ -293,10 +288,16 @@ struct summary {
     const char *helper_route;
 };
 
+/* Does a route run segments, whose bits are not m128's? */
+static bool cuts(int route)
+{
+    return route >= BRIM_KDA_ROUTE_N;
+}
+
 /* Run a route once; is its result right? m128's is kept and held against fp64, the others' must be
- * its bits, the split's as near to fp64. *cut: false where the split gave m128's bits. */
+ * its bits, those of a route that cuts as near to fp64. *cut: false where it gave m128's bits. */
 static brim_status check_route(struct bench *b, struct problem *p, int r, int64_t check_heads,
-                               double errors[N_CANDIDATE][2], bool *ok, bool *cut, brim_error *err)
+                               double errors[N_ROUTE][2], bool *ok, bool *cut, brim_error *err)
 {
     BRIM_TRY(run_once(b, p, err));
     bool same = r != BRIM_KDA_ROUTE_M128 && !memcmp(p->first_out, p->got_out, p->out_bytes) &&
@@ -310,7 +311,7 @@ static brim_status check_route(struct bench *b, struct problem *p, int r, int64_
         *ok = errors[r][0] < 5e-3 && errors[r][1] < 5e-3;
         memcpy(p->first_out, p->got_out, p->out_bytes);
         memcpy(p->first_state, p->got_state, p->state_bytes);
-    } else if (r == SPLIT && !same) {
+    } else if (cuts(r) && !same) {
         BRIM_TRY(check_fp64(b, p, check_heads, &errors[r][0], &errors[r][1], err));
         *ok = errors[r][0] <= 1.2 * m128[0] && errors[r][1] <= 1.2 * m128[1];
     }
@@ -323,30 +324,31 @@ static brim_status bench_shape(struct bench *b, struct problem *p,
 {
     const struct bench_kda_shape *shape = p->shape;
     int n = N_ROUND * options->n_sample;
-    struct timed timed[N_CANDIDATE] = {0};
-    double errors[N_CANDIDATE][2] = {{0}};
-    brim_kda_plan plan, split = {0};
+    struct timed timed[N_ROUTE] = {0};
+    double errors[N_ROUTE][2] = {{0}};
+    brim_kda_plan plan, split[N_ROUTE] = {0}; /* of the routes that cut */
     bool first_ok = true;
     p->args.allow_split = 1;
     BRIM_TRY(brim_kda_plan_make(&p->args, &plan, err));
     snprintf(summary->selected, sizeof summary->selected, "%s", plan.route);
     brim_status status = BRIM_OK;
-    for (int r = 0; r < N_CANDIDATE && status == BRIM_OK && first_ok; r++) {
-        bool wanted =
-            r == BRIM_KDA_ROUTE_M128 || !options->routes || listed(options->routes, name_of(r));
-        bool limited = r == SPLIT || brim_kda_routes[r].depth;
-        if (!wanted || (limited && shape->n_seq * shape->n_head > BRIM_KDA_MAX_TASK)) continue;
-        p->args.route = name_of(r);
-        if (r == SPLIT) {
-            status = brim_kda_plan_make(&p->args, &split, err);
-            if (status != BRIM_OK || split.split_slots <= shape->n_seq) continue;
+    for (int r = 0; r < N_ROUTE && status == BRIM_OK && first_ok; r++) {
+        bool wanted = r == BRIM_KDA_ROUTE_M128 || !options->routes ||
+                      listed(options->routes, brim_kda_routes[r].name);
+        if (!wanted ||
+            (brim_kda_route_limited(r) && shape->n_seq * shape->n_head > BRIM_KDA_MAX_TASK))
+            continue;
+        p->args.route = brim_kda_routes[r].name;
+        if (cuts(r)) {
+            status = brim_kda_plan_make(&p->args, &split[r], err);
+            if (status != BRIM_OK || split[r].split_slots <= shape->n_seq) continue;
         }
         bool ok, cut;
         status = check_route(b, p, r, options->check_heads, errors, &ok, &cut, err);
         if (status != BRIM_OK) break;
-        if (!ok || (r == SPLIT && !cut)) {
+        if (!ok || (cuts(r) && !cut)) {
             printf("# %" PRId64 " x %" PRId64 " x %" PRId64 " %s: %s (%.2e, %.2e), not timed\n",
-                   shape->n_seq, shape->n_tok, shape->n_head, name_of(r),
+                   shape->n_seq, shape->n_tok, shape->n_head, brim_kda_routes[r].name,
                    ok ? "nothing was cut" : "wrong", errors[r][0], errors[r][1]);
             *n_wrong += !ok;
             if (r == BRIM_KDA_ROUTE_M128) first_ok = false; /* nothing to hold the others against */
@@ -357,33 +359,31 @@ static brim_status bench_shape(struct bench *b, struct problem *p,
     uint32_t shuffle = 12345;
     for (int i = 0; i < n; i++) {
         shuffle = shuffle * 1664525u + 1013904223u;
-        for (int j = 0; j < N_CANDIDATE && status == BRIM_OK; j++) {
-            int r = (j + (int)(shuffle >> 16)) % N_CANDIDATE;
+        for (int j = 0; j < N_ROUTE && status == BRIM_OK; j++) {
+            int r = (j + (int)(shuffle >> 16)) % N_ROUTE;
             if (timed[r].graph) status = sample(b, &timed[r], i, err);
         }
     }
-    for (int r = 0; r < N_CANDIDATE && status == BRIM_OK; r++) {
+    for (int r = 0; r < N_ROUTE && status == BRIM_OK; r++) {
         if (!timed[r].graph) continue;
         qsort(timed[r].sample, (size_t)n, sizeof(double), by_value);
         double median = timed[r].sample[n / 2];
         if (r == BRIM_KDA_ROUTE_M128) summary->m128 = median;
-        if (r != SPLIT && brim_kda_routes[r].depth &&
-            (summary->helped == 0 || median < summary->helped))
-            summary->helped = median, summary->helper_route = name_of(r);
-        bench_kda_print_row(
-            stdout, &(struct bench_kda_row){.shape = shape,
-                                            .route = name_of(r),
-                                            .us_median = median,
-                                            .us_min = timed[r].sample[0],
-                                            .us_max = timed[r].sample[n - 1],
-                                            .us_m128 = summary->m128,
-                                            .out_error = errors[r][0],
-                                            .state_error = errors[r][1],
-                                            .split_length = r == SPLIT ? split.split_length : 0,
-                                            .split_window = r == SPLIT ? split.split_window : 0});
+        if (brim_kda_routes[r].depth && (summary->helped == 0 || median < summary->helped))
+            summary->helped = median, summary->helper_route = brim_kda_routes[r].name;
+        bench_kda_print_row(stdout, &(struct bench_kda_row){.shape = shape,
+                                                            .route = brim_kda_routes[r].name,
+                                                            .us_median = median,
+                                                            .us_min = timed[r].sample[0],
+                                                            .us_max = timed[r].sample[n - 1],
+                                                            .us_m128 = summary->m128,
+                                                            .out_error = errors[r][0],
+                                                            .state_error = errors[r][1],
+                                                            .split_length = split[r].split_length,
+                                                            .split_window = split[r].split_window});
     }
     fflush(stdout);
-    for (int r = 0; r < N_CANDIDATE; r++) brim_cuda_graph_free(timed[r].graph);
+    for (int r = 0; r < N_ROUTE; r++) brim_cuda_graph_free(timed[r].graph);
     return status;
 }
 

@@ -5,7 +5,8 @@
     kda_route_table.py            write src/plan/kda_route_table.c
     kda_route_table.py --check    exit status 1 if that file is not what the committed results give
 
-Reads bench/results/h200/: kda.csv (before K1 was rewritten), then kda_routes.csv and kda_split.csv (one commit), then
+Which routes there are and how many of their tasks run at once is read from src/plan/kda_route.c and clusters.h; a route
+that no file has a line of gets no rows. Times are read from bench/results/h200/: kda.csv (before K1 was rewritten), then kda_routes.csv and kda_split.csv (one commit), then
 every kda_sweep*.csv (tools/gpu_check.sh sweep-kda). Of points of one route, length and number of waves the newest run's
 alone are kept, of several of one number of tasks the slowest. Packed mixes are left out (their rows have a sum of unequal
 lengths), and gates that do not forget: a split call whose cuts fail costs the serial route's time on top.
@@ -17,19 +18,38 @@ import argparse
 import csv
 import glob
 import os
+import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, "bench/results/h200")
 TABLE = os.path.join(ROOT, "src/plan/kda_route_table.c")
 PROCESSORS = 132
-# Clusters of a route's size that an H200 holds at once (cudaOccupancyMaxActiveClusters with 200 KB of shared memory).
-RESIDENT = {"m128": 132, "m64": 66, "c4-m128": 30, "c4-m64": 30, "c5-m64": 22, "c6-m64": 17, "c8-m128": 15, "split": 132}
 PACKED = {(6, 8192), (4, 4096), (8, 4544)}  # (n_seq, n_tok) of the mixes; n_tok is their sum
 
 
 def ceil_div(a, b):
     return -(-a // b)
+
+
+def read_plan(name):
+    with open(os.path.join(ROOT, "src/plan", name), encoding="utf-8") as f:
+        return f.read()
+
+
+def routes():
+    """{name: (its enumerator, tasks that an H200 holds at once)} in the order of the table of routes."""
+    clusters = re.search(r"brim_clusters_of_132\[8\] = \{([\d, ]+)\}", read_plan("clusters.h"))
+    at_once = [int(n) for n in clusters.group(1).split(",")]
+    rows = re.findall(r"\[(BRIM_KDA_ROUTE_\w+)\] =\s*\{\"([\w-]+)\",\s*(\d+),", read_plan("kda_route.c"))
+    return {name: (enum, at_once[int(cluster) - 1]) for enum, name, cluster in rows}
+
+
+ROUTES = routes()
+
+
+def at_once(route):
+    return ROUTES[route][1]
 
 
 def serial_route(n_tok, n_task):
@@ -48,7 +68,7 @@ def rows_of(path):
 
 def split_point(n_seq, n_tok, n_head, length, window, us):
     segments = n_seq * ceil_div(ceil_div(n_tok, 32), length)
-    waves = ceil_div(segments * n_head, RESIDENT["split"])
+    waves = ceil_div(segments * n_head, at_once("split"))
     return "split", waves * (length + window), 1, us, n_tok
 
 
@@ -86,11 +106,13 @@ def table():
         new = {}
         for file in files:
             for route, chunks, n_task, us, n_tok in points(file):
+                if route not in ROUTES:
+                    sys.exit(f"{file}: no route is called '{route}' in src/plan/kda_route.c")
                 key = route, chunks, n_task
                 if route == "split":
                     least = n_tok if least is None else min(least, n_tok)
                 new[key] = max(us, new.get(key, 0))
-        group = lambda key: (key[0], key[1], ceil_div(key[2], RESIDENT[key[0]]))
+        group = lambda key: (key[0], key[1], ceil_div(key[2], at_once(key[0])))
         renewed = {group(key) for key in new}
         kept = {key: us for key, us in kept.items() if group(key) not in renewed} | new
     return kept, least
@@ -98,8 +120,7 @@ def table():
 
 def text():
     kept, least = table()
-    names = list(RESIDENT)
-    enum = lambda route: "BRIM_KDA_ROUTE_" + route.upper().replace("-", "_")
+    names = list(ROUTES)
     lines = [
         "/* SPDX-License-Identifier: Apache-2.0",
         " * Times of KDA's routes measured on one H200, from bench/results/h200/kda*.csv: written by",
@@ -108,13 +129,10 @@ def text():
         "",
         f"const int brim_kda_table_processors = {PROCESSORS};",
         f"const int brim_kda_split_least_tokens = {least};",
-        "/* clang-format off */",
-        "const int brim_kda_resident[BRIM_KDA_ROUTE_N + 1] = {",
-        *(f"    [{enum(name)}] = {RESIDENT[name]}," for name in names),
-        "};",
         "",
+        "/* clang-format off */",
         "const struct brim_kda_time brim_kda_times[] = {",
-        *(f"    {{{enum(r)}, {chunks}, {n_task}, {us:.1f}F}}," for (r, chunks, n_task), us in
+        *(f"    {{{ROUTES[r][0]}, {chunks}, {n_task}, {us:.1f}F}}," for (r, chunks, n_task), us in
           sorted(kept.items(), key=lambda item: (names.index(item[0][0]),) + item[0][1:])),
         "};",
         "const int brim_kda_n_time = (int)(sizeof brim_kda_times / sizeof *brim_kda_times);",

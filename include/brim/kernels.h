@@ -135,14 +135,15 @@ typedef struct brim_kda_alternative {
     const char *why_not; /* static */
 } brim_kda_alternative;
 
-enum { BRIM_KDA_MAX_ALTERNATIVE = 8 };
+enum { BRIM_KDA_MAX_ALTERNATIVE = 16 };
 
 /* How a call would run. */
 typedef struct brim_kda_plan {
     char route[16];                 /* "m128", "c4-m128", ..., "cpu-chunk" */
     char reason[112];               /* why this one */
-    int64_t grid;                   /* thread groups (CUDA) or tasks (CPU) */
-    int cluster, owners, helpers;   /* CTAs that work on one task: all, with state, preparing */
+    int64_t grid;                   /* thread groups (CUDA) or tasks (CPU); split: segments' */
+    int cluster, owners, helpers;   /* CTAs that work on one task (split: segment): all, with state,
+                                       preparing */
     int instances;                  /* preparation groups a task has */
     int depth;                      /* packets of the ring; 0: packets stay in shared memory */
     int split_length, split_window; /* "split": chunks of a segment and of its window; else 0 */
@@ -152,6 +153,8 @@ typedef struct brim_kda_plan {
     /* CUDA: from times measured on an H200 with bounded gates that forget, 0 outside of what was
      * measured; then every other route of the build. */
     double expected_us;
+    double uncut_us; /* split: the same where gates do not forget and the serial route runs after
+                        the segments, at most; 0: not known */
     int n_alternative;
     brim_kda_alternative alternative[BRIM_KDA_MAX_ALTERNATIVE];
 } brim_kda_plan;

@@ -7,17 +7,14 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/count.h"
+
 enum {
     PANEL = 16,
     TILE_ROWS =
         96, /* query rows of a tile: its K and V blocks are converted once for all of them */
     SPLIT_TOKENS = 4 /* up to this many tokens the keys may be split over threads */
 };
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 static size_t round_64(size_t n_bytes)
 {
@@ -46,7 +43,7 @@ size_t brim_attention_partial_floats(int n_row, int head_dim)
 
 int64_t brim_attention_kv_round(int64_t n_position)
 {
-    return ceil_div(n_position, BRIM_ATTENTION_BLOCK) * BRIM_ATTENTION_BLOCK;
+    return brim_ceil_div(n_position, BRIM_ATTENTION_BLOCK) * BRIM_ATTENTION_BLOCK;
 }
 
 size_t brim_attention_kv_bytes(enum brim_dtype dtype, int n_head_kv, int head_dim, int64_t n_alloc)
@@ -125,7 +122,7 @@ void brim_attention_kv_store(const struct brim_cpu_ops *ops, struct brim_pool *p
                             .k_stride = k_stride,
                             .v_stride = v_stride,
                             .first_panel = first_pos / PANEL};
-    job.n_panel = ceil_div(first_pos + n_tok, PANEL) - job.first_panel;
+    job.n_panel = brim_ceil_div(first_pos + n_tok, PANEL) - job.first_panel;
     /* One token is less work than waking a thread. */
     brim_pool_run(n_tok > 1 ? pool : NULL, store_item, &job, job.n_panel * kv->n_head_kv);
 }
@@ -210,7 +207,7 @@ size_t brim_attention_workspace_bytes(int n_head, int n_head_kv, int head_dim, i
         round_64(brim_attention_scratch_floats((int)tile_rows, head_dim) * sizeof(float));
     int64_t split_tok = n_tok < SPLIT_TOKENS ? n_tok : SPLIT_TOKENS;
     size_t partial = brim_attention_partial_floats((int)split_tok * group, head_dim);
-    size_t n_segment = (size_t)ceil_div(n_position, BRIM_ATTENTION_SEGMENT);
+    size_t n_segment = (size_t)brim_ceil_div(n_position, BRIM_ATTENTION_SEGMENT);
     return scratch * (size_t)n_thread + partial * n_segment * (size_t)n_head_kv * sizeof(float);
 }
 
@@ -285,13 +282,13 @@ void brim_attention_run(const struct brim_cpu_ops *ops, struct brim_pool *pool,
                           .out_stride = out_stride,
                           .scratch = workspace};
     job.tile_tok = tokens_per_tile(job.group, n_tok);
-    job.n_tile = ceil_div(n_tok, job.tile_tok);
+    job.n_tile = brim_ceil_div(n_tok, job.tile_tok);
     job.scratch_floats =
         round_64(brim_attention_scratch_floats((int)job.tile_tok * job.group, kv->head_dim) *
                  sizeof(float)) /
         sizeof(float);
     int64_t n_item = job.n_tile * kv->n_head_kv;
-    int64_t n_segment = ceil_div(first_pos + n_tok, BRIM_ATTENTION_SEGMENT);
+    int64_t n_segment = brim_ceil_div(first_pos + n_tok, BRIM_ATTENTION_SEGMENT);
     /* Fewer than four items per thread leave threads idle at the end of the job. */
     if (n_tok <= SPLIT_TOKENS && job.n_tile == 1 && n_segment > 1 && n_thread > 1 &&
         n_item < 4 * n_thread) {

@@ -11,8 +11,9 @@
 
 #include "base/status.h"
 #include "brim/kernels.h"
+#include "plan/kda_split.h"
 
-enum { BRIM_KDA_CHUNK = 32, BRIM_KDA_SUB = 16 };
+enum { BRIM_KDA_SUB = 16 }; /* tokens of half a chunk */
 
 #define BRIM_KDA_LOG2E 1.4426950408889634
 

@@ -9,13 +9,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/count.h"
+#include "plan/clusters.h"
 #include "plan/kda_route_table.h"
+
+enum { M128 = BRIM_KDA_ROUTE_M128, SPLIT = BRIM_KDA_ROUTE_SPLIT, N_ROUTE = BRIM_KDA_ROUTE_ALL };
+enum { MAX_COUNT = INT32_MAX };
+_Static_assert(N_ROUTE - 1 <= BRIM_KDA_MAX_ALTERNATIVE, "a plan lists every other route");
 
 /* One line here gives the rings to the automatic choice. */
 static const char unproved[] =
     "by name alone: the check with injected delays has not passed on a GPU";
 
-const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_N] = {
+const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_ALL] = {
     [BRIM_KDA_ROUTE_M128] = {"m128", 1, 1, 0, 2, 0, NULL},
     [BRIM_KDA_ROUTE_M64] = {"m64", 2, 2, 0, 4, 0, NULL},
     [BRIM_KDA_ROUTE_C4_M128] = {"c4-m128", 4, 1, 3, 12, 15, NULL},
@@ -23,18 +29,21 @@ const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_N] = {
     [BRIM_KDA_ROUTE_C5_M64] = {"c5-m64", 5, 2, 3, 12, 15, unproved},
     [BRIM_KDA_ROUTE_C6_M64] = {"c6-m64", 6, 2, 4, 16, 20, unproved},
     [BRIM_KDA_ROUTE_C8_M128] = {"c8-m128", 8, 1, 7, 28, 35, "by name alone: for validation"},
+    [BRIM_KDA_ROUTE_SPLIT] = {"split", 1, 1, 0, 2, 0, NULL},
 };
 
 /* A route is preferred to a simpler one (m128 to all, a serial one to the split) only if it is
  * expected to take at most this share of its time: what runs differ by. */
 static const double worth = 0.97;
 
-enum { MAX_COUNT = INT32_MAX };
-enum { CHUNK = 32, SPLIT = BRIM_KDA_ROUTE_SPLIT, N_CANDIDATE = BRIM_KDA_ROUTE_N + 1 };
-
 /* The workspace of an owner-helper route: 40 lines of 128 bytes for each of the most tasks, then
  * the packets (src/cuda/kda/layout.h has the same numbers, a unit test compares them). */
 enum { CONTROL_BYTES = BRIM_KDA_MAX_TASK * 40 * 128, PACKET_BYTES = 37376 };
+
+bool brim_kda_route_limited(int route)
+{
+    return route >= BRIM_KDA_ROUTE_N || brim_kda_routes[route].depth > 0;
+}
 
 size_t brim_kda_route_workspace(enum brim_kda_route route, int64_t n_task)
 {
@@ -49,17 +58,18 @@ size_t brim_kda_route_workspace_front(size_t route_bytes)
     return (front + 127) / 128 * 128;
 }
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* ---- expected times -------------------------------------------------------------------------- */
 
 struct expected {
     double us;     /* 0: nothing is known; not measured: it takes at least this long */
     bool measured; /* the shape lies between measured ones */
 };
+
+/* Tasks (split: CTAs) of a route that run at once on the GPU that was measured. */
+static int64_t resident(int route)
+{
+    return brim_clusters_at_once(brim_kda_routes[route].cluster, brim_kda_table_processors);
+}
 
 static double between(double x, double x0, double y0, double x1, double y1)
 {
@@ -68,7 +78,7 @@ static double between(double x, double x0, double y0, double x1, double y1)
 
 static bool is_of(const struct brim_kda_time *row, int route, int64_t n_wave)
 {
-    return row->route == route && ceil_div(row->n_task, brim_kda_resident[route]) == n_wave;
+    return row->route == route && brim_ceil_div(row->n_task, resident(route)) == n_wave;
 }
 
 /* At a measured length, in n_wave waves: linear in the tasks, level before the fewest and after
@@ -91,7 +101,7 @@ static double at_length(int route, int64_t n_wave, int32_t chunks, int64_t n_tas
 static struct expected expect(int route, int64_t chunks, int64_t n_task)
 {
     const struct brim_kda_time *shorter = NULL, *longer = NULL;
-    int64_t n_wave = ceil_div(n_task, brim_kda_resident[route]);
+    int64_t n_wave = brim_ceil_div(n_task, resident(route));
     for (int i = 0; i < brim_kda_n_time; i++) {
         const struct brim_kda_time *row = &brim_kda_times[i];
         if (!is_of(row, route, n_wave)) continue;
@@ -104,8 +114,8 @@ static struct expected expect(int route, int64_t chunks, int64_t n_task)
                                          longer->chunks,
                                          at_length(route, n_wave, longer->chunks, n_task)),
                                  true};
-    if (route == BRIM_KDA_ROUTE_M128 && n_wave > 1) { /* it has a time for any number of tasks */
-        struct expected one = expect(route, chunks, brim_kda_resident[route]);
+    if (route == M128 && n_wave > 1) { /* it has a time for any number of tasks */
+        struct expected one = expect(route, chunks, resident(route));
         return (struct expected){(double)n_wave * one.us, one.measured};
     }
     if (shorter) return (struct expected){at_length(route, n_wave, shorter->chunks, n_task), false};
@@ -114,7 +124,9 @@ static struct expected expect(int route, int64_t chunks, int64_t n_task)
 
 /* What a call is, without its data. */
 struct work {
-    int64_t n_seq, n_row, n_head, n_task, mean, longest; /* tokens of a sequence */
+    int64_t n_seq, n_row, n_head, n_task;
+    int64_t mean, longest; /* tokens of a sequence; longest: the mean where it is not known */
+    int64_t bound;         /* tokens no sequence is longer than */
     bool packed;
 };
 
@@ -122,16 +134,16 @@ struct work {
  * More than two waves of them were measured on m128 alone. */
 static struct expected expect_serial(const struct work *work, int route)
 {
-    int64_t resident = brim_kda_resident[route];
-    int64_t mean = ceil_div(work->mean, CHUNK), n_wave = ceil_div(work->n_task, resident);
+    int64_t at_once = resident(route), n_wave = brim_ceil_div(work->n_task, at_once);
+    int64_t mean = brim_ceil_div(work->mean, BRIM_KDA_CHUNK);
     if (work->longest <= work->mean) return expect(route, mean, work->n_task);
-    int64_t n_first = work->n_task < resident ? work->n_task : resident;
-    struct expected all = expect(route, ceil_div(work->longest, CHUNK), n_first);
+    int64_t n_first = brim_min_i64(work->n_task, at_once);
+    struct expected all = expect(route, brim_ceil_div(work->longest, BRIM_KDA_CHUNK), n_first);
     if (n_wave > 1) {
         struct expected next = expect(route, mean, n_first);
         all.us += (double)(n_wave - 1) * next.us;
         all.measured = all.measured && next.measured;
-        if (n_wave > 2 && route != BRIM_KDA_ROUTE_M128) all.measured = false;
+        if (n_wave > 2 && route != M128) all.measured = false;
     }
     return all;
 }
@@ -142,9 +154,10 @@ static struct expected expect_split(const struct work *work,
                                     const struct brim_kda_split_plan *split)
 {
     if (split->length == 0) return (struct expected){0, false};
-    int64_t n_segment =
-        work->packed ? ceil_div(work->n_row, (int64_t)split->length * CHUNK) : split->n_slot;
-    int64_t n_wave = ceil_div(n_segment * work->n_head, brim_kda_resident[SPLIT]);
+    int64_t n_segment = work->packed
+                            ? brim_ceil_div(work->n_row, (int64_t)split->length * BRIM_KDA_CHUNK)
+                            : split->n_slot;
+    int64_t n_wave = brim_ceil_div(n_segment * work->n_head, resident(SPLIT));
     struct expected time = expect(SPLIT, n_wave * (split->length + split->window), 1);
     time.measured = time.measured && work->mean >= brim_kda_split_least_tokens;
     return time;
@@ -154,25 +167,20 @@ static struct expected expect_split(const struct work *work,
 
 static int find_route(const char *name)
 {
-    for (int i = 0; i < BRIM_KDA_ROUTE_N; i++)
-        if (!strcmp(name, brim_kda_routes[i].name)) return i;
-    return strcmp(name, "split") ? -1 : SPLIT;
-}
-
-static const char *name_of(int route)
-{
-    return route == SPLIT ? "split" : brim_kda_routes[route].name;
+    for (int r = 0; r < N_ROUTE; r++)
+        if (!strcmp(name, brim_kda_routes[r].name)) return r;
+    return -1;
 }
 
 /* Why the automatic choice must leave a route out, or NULL. */
 static const char *excluded(const struct work *work, const brim_kda_args *args, int route,
                             const struct brim_kda_split_plan *split)
 {
-    if (work->n_task > BRIM_KDA_MAX_TASK && (route == SPLIT || brim_kda_routes[route].depth))
-        return "takes at most 256 tasks";
-    if (route == SPLIT && !args->allow_split) return "allow_split is not set";
-    if (route == SPLIT && split->n_slot <= work->n_seq) return "too short to be cut";
-    return route == SPLIT ? NULL : brim_kda_routes[route].by_name;
+    if (work->n_task > BRIM_KDA_MAX_TASK && brim_kda_route_limited(route))
+        return "its workspace has no words for so many tasks";
+    if (route >= BRIM_KDA_ROUTE_N && !args->allow_split) return "allow_split is not set";
+    if (route >= BRIM_KDA_ROUTE_N && split->n_slot <= work->n_seq) return "too short to be cut";
+    return brim_kda_routes[route].by_name;
 }
 
 static brim_status check(const brim_kda_args *args, brim_error *err)
@@ -188,11 +196,12 @@ static brim_status check(const brim_kda_args *args, brim_error *err)
     return brim_kda_split_check(args->split_length, args->split_window, err);
 }
 
-static void fill(brim_kda_plan *plan, const struct work *work,
+static void fill(brim_kda_plan *plan, const struct work *work, int route,
                  const struct brim_kda_schedule *schedule)
 {
-    const struct brim_kda_route_info *info = &brim_kda_routes[schedule->route];
+    const struct brim_kda_route_info *info = &brim_kda_routes[route];
     const struct brim_kda_split_plan *split = &schedule->split;
+    snprintf(plan->route, sizeof plan->route, "%s", info->name);
     plan->cluster = info->cluster;
     plan->owners = info->owners;
     plan->helpers = info->helpers;
@@ -201,7 +210,7 @@ static void fill(brim_kda_plan *plan, const struct work *work,
     plan->grid = work->n_task * info->cluster;
     plan->workspace_bytes = brim_kda_route_workspace(schedule->route, work->n_task);
     if (split->length == 0) return;
-    snprintf(plan->serial, sizeof plan->serial, "%s", info->name);
+    snprintf(plan->serial, sizeof plan->serial, "%s", brim_kda_routes[schedule->route].name);
     plan->grid = split->n_slot * work->n_head;
     plan->split_length = split->length;
     plan->split_window = split->window;
@@ -211,19 +220,19 @@ static void fill(brim_kda_plan *plan, const struct work *work,
 }
 
 struct candidates {
-    struct expected time[N_CANDIDATE];
-    const char *why_not[N_CANDIDATE]; /* NULL: may be chosen */
+    struct expected time[N_ROUTE];
+    const char *why_not[N_ROUTE]; /* NULL: may be chosen */
 };
 
 static void consider(const brim_kda_args *args, const struct work *work,
                      const struct brim_kda_split_plan *split, bool known, struct candidates *all)
 {
-    for (int r = 0; r < N_CANDIDATE; r++) {
-        struct expected *time = &all->time[r];
-        *time = (struct expected){0, false};
-        if (known) *time = r == SPLIT ? expect_split(work, split) : expect_serial(work, r);
+    for (int r = 0; r < N_ROUTE; r++) {
+        all->time[r] = (struct expected){0, false};
+        if (known && r < BRIM_KDA_ROUTE_N) all->time[r] = expect_serial(work, r);
+        if (known && r == SPLIT) all->time[r] = expect_split(work, split);
         all->why_not[r] = excluded(work, args, r, split);
-        if (!all->why_not[r] && !time->measured)
+        if (!all->why_not[r] && !all->time[r].measured)
             all->why_not[r] = known ? "not measured" : "not measured on such a GPU";
     }
 }
@@ -233,12 +242,12 @@ static int choose(const struct candidates *all, int *serial, const char **reason
 {
     const struct expected *time = all->time;
     bool other = false;
-    *serial = BRIM_KDA_ROUTE_M128;
-    for (int r = BRIM_KDA_ROUTE_M128 + 1; r < BRIM_KDA_ROUTE_N; r++) {
+    *serial = M128;
+    for (int r = M128 + 1; r < BRIM_KDA_ROUTE_N; r++) {
         if (all->why_not[r]) continue;
         other = true;
-        if (time[r].us <= worth * time[BRIM_KDA_ROUTE_M128].us &&
-            (*serial == BRIM_KDA_ROUTE_M128 || time[r].us < time[*serial].us))
+        if (time[r].us <= worth * time[M128].us &&
+            (*serial == M128 || time[r].us < time[*serial].us))
             *serial = r;
     }
     if (!all->why_not[SPLIT] && time[SPLIT].us <= worth * time[*serial].us) {
@@ -252,13 +261,8 @@ static int choose(const struct candidates *all, int *serial, const char **reason
     return *serial;
 }
 
-brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processor,
-                                   struct brim_kda_schedule *schedule, brim_kda_plan *plan,
-                                   brim_error *err)
+static struct work work_of(const brim_kda_args *args)
 {
-    *schedule = (struct brim_kda_schedule){0};
-    memset(plan, 0, sizeof *plan);
-    BRIM_TRY(check(args, err));
     struct work work = {.n_seq = args->n_seq, .n_head = args->n_value_head};
     work.packed = args->offset_bytes != 0;
     work.n_row = work.packed ? args->n_tok : args->n_seq * args->n_tok;
@@ -267,11 +271,23 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
     /* a longest of all rows says nothing: it is what a caller gives who does not know */
     bool told = work.packed && args->max_tok > 0 && args->max_tok < work.n_row;
     work.longest = told ? args->max_tok : work.mean;
+    work.bound = told || !work.packed ? work.longest : work.n_row;
+    return work;
+}
+
+brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processor,
+                                   struct brim_kda_schedule *schedule, brim_kda_plan *plan,
+                                   brim_error *err)
+{
+    *schedule = (struct brim_kda_schedule){0};
+    memset(plan, 0, sizeof *plan);
+    BRIM_TRY(check(args, err));
+    struct work work = work_of(args);
     struct brim_kda_split_plan split = {0};
     if (work.n_task <= BRIM_KDA_MAX_TASK)
-        split = brim_kda_split_plan_make(
-            work.n_seq, work.n_row, work.packed && !told ? work.n_row : work.longest, work.n_head,
-            work.packed, n_processor, args->split_length, args->split_window);
+        split =
+            brim_kda_split_plan_make(work.n_seq, work.n_row, work.bound, work.n_head, work.packed,
+                                     n_processor, args->split_length, args->split_window);
 
     struct candidates all;
     consider(args, &work, &split, n_processor == brim_kda_table_processors && work.n_task > 0,
@@ -281,20 +297,17 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
     int chosen = choose(&all, &serial, &reason);
     if (forced >= 0) {
         chosen = forced;
-        if (chosen != SPLIT) serial = chosen;
+        if (chosen < BRIM_KDA_ROUTE_N) serial = chosen;
         reason = "named by the caller";
     }
-    BRIM_REQUIRE(err,
-                 work.n_task <= BRIM_KDA_MAX_TASK ||
-                     (chosen != SPLIT && !brim_kda_routes[chosen].depth),
-                 BRIM_E_SHAPE, "kda: route %s takes at most %d tasks, not %lld", name_of(chosen),
-                 BRIM_KDA_MAX_TASK, (long long)work.n_task);
+    BRIM_REQUIRE(err, work.n_task <= BRIM_KDA_MAX_TASK || !brim_kda_route_limited(chosen),
+                 BRIM_E_SHAPE, "kda: route %s takes at most %d tasks, not %lld",
+                 brim_kda_routes[chosen].name, BRIM_KDA_MAX_TASK, (long long)work.n_task);
     schedule->route = (enum brim_kda_route)serial;
     if (chosen == SPLIT) schedule->split = split;
-    snprintf(plan->route, sizeof plan->route, "%s", name_of(chosen));
+    fill(plan, &work, chosen, schedule);
     snprintf(plan->reason, sizeof plan->reason, "%s", reason);
-    fill(plan, &work, schedule);
-    for (int r = 0; r < N_CANDIDATE; r++) {
+    for (int r = 0; r < N_ROUTE; r++) {
         double us = all.time[r].measured ? all.time[r].us : 0;
         if (r == chosen) {
             plan->expected_us = us;
@@ -302,8 +315,11 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
         }
         const char *why_not = all.why_not[r];
         if (!why_not) why_not = forced >= 0 ? "not the one named" : "not expected faster";
-        plan->alternative[plan->n_alternative++] = (brim_kda_alternative){name_of(r), us, why_not};
+        plan->alternative[plan->n_alternative++] =
+            (brim_kda_alternative){brim_kda_routes[r].name, us, why_not};
     }
+    if (chosen == SPLIT && plan->expected_us > 0 && all.time[serial].measured)
+        plan->uncut_us = plan->expected_us + all.time[serial].us;
     return BRIM_OK;
 }
 
@@ -343,12 +359,12 @@ static void put(struct text *text, const char *format, ...)
     if (n > 0) text->length += (size_t)n;
 }
 
-static void put_us(struct text *text, double us)
+static void put_us(struct text *text, const char *name, double us)
 {
     if (us > 0)
-        put(text, ",\"expected_us\":%.1f", us);
+        put(text, ",\"%s\":%.1f", name, us);
     else
-        put(text, ",\"expected_us\":null");
+        put(text, ",\"%s\":null", name);
 }
 
 size_t brim_kda_plan_print(const brim_kda_plan *plan, char *string, size_t capacity)
@@ -364,12 +380,13 @@ size_t brim_kda_plan_print(const brim_kda_plan *plan, char *string, size_t capac
             "\"split_length\":%d,\"split_window\":%d,\"split_slots\":%lld,\"serial\":\"%s\",",
             plan->split_length, plan->split_window, (long long)plan->split_slots, plan->serial);
     put(&text, "\"workspace_bytes\":%zu", plan->workspace_bytes);
-    put_us(&text, plan->expected_us);
+    put_us(&text, "expected_us", plan->expected_us);
+    if (plan->split_length) put_us(&text, "uncut_us", plan->uncut_us);
     put(&text, ",\"alternatives\":[");
     for (int i = 0; i < plan->n_alternative; i++) {
         const brim_kda_alternative *other = &plan->alternative[i];
         put(&text, "%s{\"route\":\"%s\"", i ? "," : "", other->route);
-        put_us(&text, other->expected_us);
+        put_us(&text, "expected_us", other->expected_us);
         put(&text, ",\"why_not\":\"%s\"}", other->why_not);
     }
     put(&text, "]}");

@@ -25,24 +25,32 @@ enum brim_kda_route {
     BRIM_KDA_ROUTE_C5_M64,
     BRIM_KDA_ROUTE_C6_M64,
     BRIM_KDA_ROUTE_C8_M128,
-    BRIM_KDA_ROUTE_N,
-    /* Not a kernel of its own: segments, then one of the above for what must not be cut. */
-    BRIM_KDA_ROUTE_SPLIT = BRIM_KDA_ROUTE_N
+    BRIM_KDA_ROUTE_N, /* those above are serial: a sequence's chunks one after the other, one
+                         kernel, the same bits. Those below run segments first, then a serial route
+                         for what must not be cut. */
+    BRIM_KDA_ROUTE_SPLIT = BRIM_KDA_ROUTE_N,
+    BRIM_KDA_ROUTE_ALL
 };
 
-/* Tasks (sequences times value heads) a workspace has control words for; owner-helper routes and
- * the split take no more. */
+/* Tasks (sequences times value heads) a workspace has control words for. */
 enum { BRIM_KDA_MAX_TASK = 256 };
 
+/* All that is known of a route; its times are in kda_route_table.c, if it was measured. */
 struct brim_kda_route_info {
     const char *name;
-    int cluster, owners, helpers, instances, depth; /* depth 0: no ring */
+    /* CTAs of a task's cluster (of a segment's, below BRIM_KDA_ROUTE_N), those with state, those
+     * that prepare for them; instances of preparation; packets of the ring, 0: none. */
+    int cluster, owners, helpers, instances, depth;
     const char *by_name; /* NULL: may be chosen; else why it is taken by name alone */
 };
 
-extern const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_N];
+/* Routes are listed, and looked at, in this order; tools/kda_route_table.py reads the rows too. */
+extern const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_ALL];
 
-/* Bytes of workspace of a route for so many tasks; 0 where nothing is needed. */
+/* Does it take at most BRIM_KDA_MAX_TASK tasks? Those with control words do: rings and the split.
+ */
+bool brim_kda_route_limited(int route);
+/* Bytes of workspace of a serial route for so many tasks; 0 where nothing is needed. */
 size_t brim_kda_route_workspace(enum brim_kda_route route, int64_t n_task);
 /* Where a split call's own workspace begins: behind a serial route's, and behind the control words
  * in any case. */
@@ -50,7 +58,7 @@ size_t brim_kda_route_workspace_front(size_t route_bytes);
 
 /* What a call does on the device: the segments first, if any, then the serial route. */
 struct brim_kda_schedule {
-    enum brim_kda_route route;
+    enum brim_kda_route route;        /* serial */
     struct brim_kda_split_plan split; /* length 0: no segments */
 };
 

@@ -5,18 +5,8 @@
 
 const int brim_kda_table_processors = 132;
 const int brim_kda_split_least_tokens = 1024;
-/* clang-format off */
-const int brim_kda_resident[BRIM_KDA_ROUTE_N + 1] = {
-    [BRIM_KDA_ROUTE_M128] = 132,
-    [BRIM_KDA_ROUTE_M64] = 66,
-    [BRIM_KDA_ROUTE_C4_M128] = 30,
-    [BRIM_KDA_ROUTE_C4_M64] = 30,
-    [BRIM_KDA_ROUTE_C5_M64] = 22,
-    [BRIM_KDA_ROUTE_C6_M64] = 17,
-    [BRIM_KDA_ROUTE_C8_M128] = 15,
-    [BRIM_KDA_ROUTE_SPLIT] = 132,
-};
 
+/* clang-format off */
 const struct brim_kda_time brim_kda_times[] = {
     {BRIM_KDA_ROUTE_M128, 16, 1, 62.1F},
     {BRIM_KDA_ROUTE_M128, 16, 8, 61.8F},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Measured times of KDA's routes. The table is written by tools/kda_route_table.py from the
- * committed results; rows of one route stand together, in no other order that a reader may use. */
+ * committed results; a route that was not measured has no rows. Their order means nothing. */
 #ifndef BRIM_PLAN_KDA_ROUTE_TABLE_H
 #define BRIM_PLAN_KDA_ROUTE_TABLE_H
 
@@ -17,9 +17,7 @@ struct brim_kda_time {
 
 extern const struct brim_kda_time brim_kda_times[];
 extern const int brim_kda_n_time;
-/* Tasks (split: CTAs) of a route that run at once on a GPU of so many processors; other GPUs are
- * not measured. */
-extern const int brim_kda_resident[BRIM_KDA_ROUTE_N + 1];
+/* Of the GPU that was measured; others have no times. */
 extern const int brim_kda_table_processors;
 /* The shortest sequences for which the split route was measured. */
 extern const int brim_kda_split_least_tokens;

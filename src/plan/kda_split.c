@@ -2,8 +2,9 @@
  * Length of segments and windows, and where their workspace lies. */
 #include "plan/kda_split.h"
 
+#include "base/count.h"
+
 enum {
-    CHUNK = 32,
     RECORD_BYTES = 48 * 4, /* src/cuda/kda/layout.h; a unit test compares them */
     STATE_BYTES = 128 * 128 * 4
 };
@@ -13,7 +14,7 @@ static const double fixed_chunks = 4;
 
 double brim_kda_split_cost(int64_t n_segment, int64_t n_processor, int length, int window)
 {
-    int64_t n_wave = (n_segment + n_processor - 1) / n_processor;
+    int64_t n_wave = brim_ceil_div(n_segment, n_processor);
     return (double)n_wave * (length + window + fixed_chunks);
 }
 
@@ -35,11 +36,6 @@ brim_status brim_kda_split_check(int length, int window, brim_error *err)
     return BRIM_OK;
 }
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* One chunk forgets everything under the gates of today's models; a longer segment can afford to
  * look back further, and is then cut under weaker gates too. */
 static int choose_window(int length)
@@ -55,18 +51,18 @@ double brim_kda_split_cost_exact(int64_t n_seq, int64_t n_segment, int64_t n_mos
     int64_t n_map = 2 * n_segment - 3 * n_seq, n_join = n_most > 2 ? n_most - 2 : 0;
     if (n_map < n_segment - n_seq) n_map = n_segment - n_seq;
     double chunks = length + fixed_chunks;
-    return (double)ceil_div(n_map * n_value_head, n_processor) * chunks +
-           (double)ceil_div(n_seq * n_value_head * JOIN_BLOCKS, n_processor) * (double)n_join *
+    return (double)brim_ceil_div(n_map * n_value_head, n_processor) * chunks +
+           (double)brim_ceil_div(n_seq * n_value_head * JOIN_BLOCKS, n_processor) * (double)n_join *
                join_chunks +
-           (double)ceil_div(n_segment * n_value_head, n_processor) * chunks;
+           (double)brim_ceil_div(n_segment * n_value_head, n_processor) * chunks;
 }
 
 /* Offsets and sizes from length, window and join. */
 static void lay_out(struct brim_kda_split_plan *plan, int64_t n_seq, int64_t n_row, int64_t longest,
                     int64_t n_value_head, bool packed)
 {
-    plan->n_slot = packed ? n_row / ((int64_t)plan->length * CHUNK) + n_seq
-                          : n_seq * ceil_div(longest, plan->length);
+    plan->n_slot = packed ? n_row / ((int64_t)plan->length * BRIM_KDA_CHUNK) + n_seq
+                          : n_seq * brim_ceil_div(longest, plan->length);
     plan->state_at = (size_t)(plan->n_slot * n_value_head) * RECORD_BYTES;
     plan->state_at = (plan->state_at + 127) / 128 * 128;
     plan->workspace_bytes = plan->state_at + (size_t)(n_seq * n_value_head) * STATE_BYTES;
@@ -87,14 +83,14 @@ struct brim_kda_split_plan brim_kda_split_plan_make(int64_t n_seq, int64_t n_row
                                                     int64_t n_processor, int length, int window)
 {
     struct brim_kda_split_plan plan = {0};
-    int64_t longest = ceil_div(max_tok > 0 ? max_tok : 1, CHUNK);
+    int64_t longest = brim_ceil_div(max_tok > 0 ? max_tok : 1, BRIM_KDA_CHUNK);
     double best = 0;
 
     for (int64_t n = 1; n == 1 || (n <= longest && n <= 4 * n_processor); n++) {
-        int l = length > 0 ? length : (int)ceil_div(longest, n);
+        int l = length > 0 ? length : (int)brim_ceil_div(longest, n);
         int w = window > 0 ? window : choose_window(l);
-        int64_t n_segment =
-            packed ? ceil_div(n_row, (int64_t)l * CHUNK) : n_seq * ceil_div(longest, l);
+        int64_t n_segment = packed ? brim_ceil_div(n_row, (int64_t)l * BRIM_KDA_CHUNK)
+                                   : n_seq * brim_ceil_div(longest, l);
         double cost = brim_kda_split_cost(n_segment * n_value_head, n_processor, l, w);
         if (plan.length == 0 || cost < best) {
             best = cost;
@@ -113,13 +109,14 @@ struct brim_kda_split_plan brim_kda_split_plan_exact(int64_t n_seq, int64_t n_ro
                                                      int64_t n_processor, int length)
 {
     struct brim_kda_split_plan plan = {0};
-    int64_t longest = ceil_div(max_tok > 0 ? max_tok : 1, CHUNK);
+    int64_t longest = brim_ceil_div(max_tok > 0 ? max_tok : 1, BRIM_KDA_CHUNK);
     double best = 0;
 
     for (int64_t n = 1; n == 1 || (n <= longest && n <= 4 * n_processor); n++) {
-        int l = length > 0 ? length : (int)ceil_div(longest, n);
-        int64_t n_most = ceil_div(longest, l);
-        int64_t n_segment = packed ? ceil_div(n_row, (int64_t)l * CHUNK) : n_seq * n_most;
+        int l = length > 0 ? length : (int)brim_ceil_div(longest, n);
+        int64_t n_most = brim_ceil_div(longest, l);
+        int64_t n_segment =
+            packed ? brim_ceil_div(n_row, (int64_t)l * BRIM_KDA_CHUNK) : n_seq * n_most;
         if (n_segment < n_seq) n_segment = n_seq;
         double cost =
             brim_kda_split_cost_exact(n_seq, n_segment, n_most, n_value_head, n_processor, l);

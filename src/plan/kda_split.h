@@ -15,11 +15,12 @@
 extern "C" {
 #endif
 
+enum { BRIM_KDA_CHUNK = 32 }; /* tokens */
 enum { BRIM_KDA_SPLIT_MAX_WINDOW = 8 };
 enum { BRIM_KDA_SPLIT_MAX_LENGTH = 1 << 24 }; /* rows are counted in 32 bits */
 
 struct brim_kda_split_plan {
-    int length, window; /* chunks of 32 tokens; 1 <= window <= length; 0: exact, no windows */
+    int length, window; /* chunks; 1 <= window <= length; 0: exact, no windows */
     int64_t n_slot;     /* segments, some of a packed call's empty: the grid is n_slot x heads */
     bool join;          /* tasks that may not be cut are joined from their segments' maps */
     /* Bytes from the start of the split's own workspace, which begins with the records: a state a

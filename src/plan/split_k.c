@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/count.h"
 #include "base/status.h"
 
 brim_split_policy brim_split_policy_course(void)
@@ -32,17 +33,6 @@ brim_split_policy brim_split_policy_device(int64_t n_processor, int64_t block_ro
                                .cap = 16,
                                .align = align,
                                .matvec_rows = 8};
-}
-
-/* a, b >= 1; without the overflow of (a + b - 1). */
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a - 1) / b + 1;
-}
-
-static int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 brim_status brim_split_plan_make(const brim_split_policy *policy, int64_t n_row, int64_t n_in,
@@ -68,8 +58,8 @@ brim_status brim_split_plan_make(const brim_split_policy *policy, int64_t n_row,
     if (n_row > 0 && n_out > 0) {
         int64_t tiles;
         BRIM_REQUIRE(err,
-                     !__builtin_mul_overflow(ceil_div(n_row, policy->block_rows),
-                                             ceil_div(n_out, policy->block_outs), &tiles),
+                     !__builtin_mul_overflow(brim_ceil_div(n_row, policy->block_rows),
+                                             brim_ceil_div(n_out, policy->block_outs), &tiles),
                      BRIM_E_SHAPE,
                      "split plan: %" PRId64 " rows times %" PRId64 " outputs are too many tiles",
                      n_row, n_out);
@@ -78,7 +68,7 @@ brim_status brim_split_plan_make(const brim_split_policy *policy, int64_t n_row,
         if (!plan.matvec && n_group > 0) {
             /* target / tiles may be 0: then the grid is full. The product stays within target. */
             int64_t split = policy->target / tiles;
-            split = min_i64(min_i64(split > 1 ? split : 1, policy->cap), n_group);
+            split = brim_min_i64(brim_min_i64(split > 1 ? split : 1, policy->cap), n_group);
             while (n_group % split != 0) split--;
             plan.split = split;
         }

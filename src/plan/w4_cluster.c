@@ -1,19 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/w4_cluster.h"
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-/* Multiprocessors that clusters of `split` CTAs can fill, one CTA each: measured on one H200, whose
- * 132 lie in groups of 16 and 18. */
-static int64_t usable_sms(int split, int n_sm)
-{
-    static const int of_132[] = {132, 132, 117, 120, 110, 102, 105, 120};
-    int64_t usable = (int64_t)n_sm * of_132[split - 1] / 132;
-    return usable > split ? usable : split;
-}
+#include "base/count.h"
+#include "plan/clusters.h"
 
 /* Nanoseconds that a plan takes beyond what all plans for the product take: fitted to the times of
  * all plans of one wave for the projections of Qwen3-4B at 16 to 128 rows (gpu_check_w4 explore);
@@ -21,9 +10,10 @@ static int64_t usable_sms(int split, int n_sm)
 static int64_t cost(const struct brim_w4_cluster_plan *p, int n_sm)
 {
     const int64_t n_cta = p->n_tile_out * p->n_tile_token * p->split, n_tok = p->n_token;
-    const int64_t panels = ceil_div(p->n_unit, p->split), steps = ceil_div(panels, p->n_part);
-    const int64_t wanted = ceil_div(n_cta, usable_sms(p->split, n_sm));
-    const int64_t waves = ceil_div(wanted, p->n_resident);
+    const int64_t panels = brim_ceil_div(p->n_unit, p->split),
+                  steps = brim_ceil_div(panels, p->n_part);
+    const int64_t wanted = brim_ceil_div(n_cta, brim_clusters_fill(p->split, n_sm));
+    const int64_t waves = brim_ceil_div(wanted, p->n_resident);
     /* On one multiprocessor at once: warpgroups, and outputs times tokens of their tiles. */
     const int64_t at_once = p->n_resident, n_wg = at_once * p->n_slab * p->n_part;
     const int64_t tile = at_once * p->n_slab * n_tok;
@@ -56,9 +46,9 @@ struct brim_w4_cluster_layout brim_w4_cluster_lay_out(const struct brim_w4_clust
         brim_w4_cluster_depth(plan->n_token) * (UNIT_BYTES + 128 / group * param_bytes * 32);
     if (plan->n_part > 1 && out.warp_bytes < plan->n_token * 64)
         out.warp_bytes = plan->n_token * 64;
-    out.n_own = (n_block + plan->split - 1) / plan->split;
+    out.n_own = (int)brim_ceil_div(n_block, plan->split);
     const int weights = n_warp * out.warp_bytes, join = plan->split * out.n_own * BLOCK_BYTES;
-    const int n_panel = (int)ceil_div(plan->n_unit, plan->split);
+    const int n_panel = (int)brim_ceil_div(plan->n_unit, plan->split);
     const int wanted = n_panel < BRIM_W4_CLUSTER_STAGES ? n_panel : BRIM_W4_CLUSTER_STAGES;
     const int enough = wanted < 4 ? wanted : 4;
     const int apart = weights + join + enough * stage_bytes <= budget;
@@ -82,13 +72,13 @@ struct brim_w4_cluster_plan brim_w4_cluster_plan_pin(int64_t n_row, int64_t n_in
                                                      int n_sm, int n_slab, int n_part, int split)
 {
     struct brim_w4_cluster_plan plan = {.n_slab = n_slab, .n_part = n_part, .split = split};
-    plan.n_tile_token = ceil_div(n_row, 128);
-    plan.n_token = (int)ceil_div(ceil_div(n_row, plan.n_tile_token), 16) * 16;
-    plan.n_tile_out = ceil_div(n_out, 64 * (int64_t)n_slab);
-    plan.n_unit = ceil_div(n_in, 128);
+    plan.n_tile_token = brim_ceil_div(n_row, 128);
+    plan.n_token = (int)brim_ceil_div(brim_ceil_div(n_row, plan.n_tile_token), 16) * 16;
+    plan.n_tile_out = brim_ceil_div(n_out, 64 * (int64_t)n_slab);
+    plan.n_unit = brim_ceil_div(n_in, 128);
     /* As many CTAs a multiprocessor as registers allow and the grid asks for. */
     const int64_t n_cta = plan.n_tile_out * plan.n_tile_token * split;
-    const int64_t wanted = ceil_div(n_cta, usable_sms(split, n_sm));
+    const int64_t wanted = brim_ceil_div(n_cta, brim_clusters_fill(split, n_sm));
     const int most = brim_w4_cluster_max_warpgroups(plan.n_token) / (n_slab * n_part);
     plan.n_resident = wanted < most ? (int)wanted : most;
     if (plan.n_resident > 4) plan.n_resident = 4;

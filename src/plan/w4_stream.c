@@ -3,40 +3,23 @@
  * on one H200 (gpu_check_stream sweep). */
 #include "plan/w4_stream.h"
 
-/* Clusters of 1 .. 8 CTAs that run at once on 132 multiprocessors, one CTA on each: a cluster lies
- * within one group of 16 or 18 multiprocessors. */
-static const int clusters_132[8] = {132, 66, 39, 30, 22, 17, 15, 15};
-
-static int64_t clusters_at_once(int split, int n_sm)
-{
-    int64_t n = (int64_t)clusters_132[split - 1] * n_sm / 132;
-    return n > 0 ? n : 1;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
+#include "base/count.h"
+#include "plan/clusters.h"
 
 static double max_double(double a, double b)
 {
     return a > b ? a : b;
 }
 
-static int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 struct brim_w4_stream_plan brim_w4_stream_plan_pin(int64_t n_row, int64_t n_in, int64_t n_out,
                                                    int n_sm, int n_token, int n_slab, int split)
 {
     struct brim_w4_stream_plan plan = {.n_token = n_token, .n_slab = n_slab, .split = split};
-    plan.n_tile_out = ceil_div(n_out, 64 * n_slab);
-    plan.n_tile_token = ceil_div(n_row, n_token);
-    plan.n_step = ceil_div(n_in, 64);
+    plan.n_tile_out = brim_ceil_div(n_out, 64 * n_slab);
+    plan.n_tile_token = brim_ceil_div(n_row, n_token);
+    plan.n_step = brim_ceil_div(n_in, 64);
     int64_t n_tile = plan.n_tile_out * plan.n_tile_token;
-    plan.n_cta = split > 1 ? n_tile * split : min_i64(n_tile, n_sm);
+    plan.n_cta = split > 1 ? n_tile * split : brim_min_i64(n_tile, n_sm);
     return plan;
 }
 
@@ -49,14 +32,14 @@ double brim_w4_stream_plan_cost(const struct brim_w4_stream_plan *plan, int n_sm
     static const double start = 10412, end = 3079, end_each = 7.27, join = 1178, join_each = 11.39;
     static const double chain = 238, issue = 240, tensor = 1.163, l2_rate = 30.4;
     int64_t n_tile = plan->n_tile_out * plan->n_tile_token;
-    int64_t rounds = ceil_div(n_tile, clusters_at_once(plan->split, n_sm));
+    int64_t rounds = brim_ceil_div(n_tile, brim_clusters_at_once(plan->split, n_sm));
     double cells = (double)plan->n_slab * plan->n_token;
     double step = max_double(chain, issue * plan->n_slab);
     step = max_double(step, tensor * 2 * cells);
     step = max_double(step, (128.0 * plan->n_token + 2304.0 * plan->n_slab) / l2_rate);
     double finish = end + end_each * cells;
     if (plan->split > 1) finish += join + join_each * cells;
-    double n_step = (double)ceil_div(plan->n_step, plan->split);
+    double n_step = (double)brim_ceil_div(plan->n_step, plan->split);
     return start + (double)rounds * (n_step * step + finish);
 }
 
@@ -68,7 +51,7 @@ struct brim_w4_stream_plan brim_w4_stream_plan_make(int64_t n_row, int64_t n_in,
     double best_cost = 0;
     for (int i = 0; i < 3; i++)
         for (int n_slab = 1; n_slab <= 4; n_slab++)
-            for (int split = 1; split == 1 || (split <= 8 && split * 2 <= ceil_div(n_in, 64));
+            for (int split = 1; split == 1 || (split <= 8 && split * 2 <= brim_ceil_div(n_in, 64));
                  split++) {
                 struct brim_w4_stream_plan plan =
                     brim_w4_stream_plan_pin(n_row, n_in, n_out, n_sm, tokens[i], n_slab, split);

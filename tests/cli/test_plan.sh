@@ -63,6 +63,8 @@ expect "kda, a ring's reason" "c6-m64 by name alone: the check with injected del
 expect "kda, split allowed" "split c4-m128 8 1 16 128 True" \
     "$(field "d['route'], d['serial'], d['split_length'], d['split_window'], d['split_slots'], d['grid'], d['expected_us'] > 0" \
         --tokens 4096 --heads 8 --allow-split | tr -d "(),'")"
+expect "kda, split where gates do not forget" "True 1 0" \
+    "$(field "d['expected_us'] < d['uncut_us'], d['cluster'], d['depth']" --tokens 4096 --heads 8 --allow-split | tr -d "(),'")"
 expect "kda, split named and pinned" "split 4 2 38 True" \
     "$(field "d['route'], d['split_length'], d['split_window'], d['split_slots'], d['workspace_bytes'] > 1310720" \
         --packed 6 --tokens 4096 --longest 3000 --heads 2 --route split --split-length 4 --split-window 2 | tr -d "(),'")"

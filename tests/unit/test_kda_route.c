@@ -13,10 +13,11 @@
 #include <cmocka.h>
 
 #include "brim/kernels.h"
+#include "kda_cuda.h"
 #include "plan/kda_route.h"
 #include "plan/kda_route_table.h"
 
-enum { MAX_MEASURED = 16384, N_NAME = BRIM_KDA_ROUTE_N + 1 };
+enum { MAX_MEASURED = 16384 };
 
 struct measured {
     int n_seq, n_tok, n_head; /* packed: n_tok of all */
@@ -31,14 +32,17 @@ static int n_measured;
 
 static void add(int n_seq, int n_tok, int n_head, const char *route, double us, int run)
 {
-    /* the packed mixes of bench/kda_cuda.c */
-    static const int mixes[][3] = {{6, 8192, 3063}, {4, 4096, 1024}, {8, 4544, 4096}};
+    size_t n_mix;
+    struct bench_kda_shape *mixes = bench_kda_set("packed", 1, 1, &n_mix);
+    assert_non_null(mixes);
     assert_true(n_measured < MAX_MEASURED);
     struct measured *m = &all[n_measured++];
     *m = (struct measured){n_seq, n_tok, n_head, 0, "", us, run};
     snprintf(m->route, sizeof m->route, "%s", route);
-    for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++)
-        if (n_seq == mixes[i][0] && n_tok == mixes[i][1]) m->longest = mixes[i][2];
+    for (size_t i = 0; i < n_mix; i++)
+        for (int64_t n = 0; n < n_seq && n_seq == mixes[i].n_seq && n_tok == mixes[i].n_tok; n++)
+            if (mixes[i].lengths[n] > m->longest) m->longest = (int)mixes[i].lengths[n];
+    free(mixes);
 }
 
 /* Files of tools/gpu_check.sh bench-kda and sweep-kda: a line a route. */
@@ -124,9 +128,11 @@ static void plan_of(const struct measured *m, int allow_split, const char *route
 
 static bool admitted(const char *route, int allow_split)
 {
-    for (int r = 0; r < BRIM_KDA_ROUTE_N; r++)
-        if (!strcmp(route, brim_kda_routes[r].name)) return !brim_kda_routes[r].by_name;
-    return allow_split && !strcmp(route, "split");
+    for (int r = 0; r < BRIM_KDA_ROUTE_ALL; r++)
+        if (!strcmp(route, brim_kda_routes[r].name))
+            return !brim_kda_routes[r].by_name && (r < BRIM_KDA_ROUTE_N || allow_split);
+    fail_msg("no route is called %s", route);
+    return false;
 }
 
 /* Of each shape the newest run that measured it. A choice that this run has not measured stands by
@@ -193,14 +199,13 @@ static void the_table_is_sound(void **state)
     assert_true(brim_kda_n_time > 50);
     for (int i = 0; i < brim_kda_n_time; i++) {
         const struct brim_kda_time *a = &brim_kda_times[i];
-        assert_true(a->route >= 0 && a->route <= BRIM_KDA_ROUTE_SPLIT);
+        assert_true(a->route >= 0 && a->route < BRIM_KDA_ROUTE_ALL);
         assert_true(a->chunks > 0 && a->n_task > 0 && a->us > 3);
         for (int j = 0; j < i; j++) {
             const struct brim_kda_time *b = &brim_kda_times[j];
             assert_false(a->route == b->route && a->chunks == b->chunks && a->n_task == b->n_task);
         }
     }
-    for (int r = 0; r < N_NAME; r++) assert_true(brim_kda_resident[r] > 0);
 }
 
 /* Over a grid: nothing by name alone is ever chosen, nor anything without a time; the times lie
@@ -230,7 +235,7 @@ static void the_choice_stays_inside_what_was_measured(void **state)
                     assert_true(admitted(plan.route, args.allow_split));
                     assert_true(plan.expected_us > 0 || !strcmp(plan.route, "m128"));
                     assert_true(plan.depth == 0 || seqs[s] * heads[h] <= BRIM_KDA_MAX_TASK);
-                    assert_int_equal(plan.n_alternative, BRIM_KDA_ROUTE_N);
+                    assert_int_equal(plan.n_alternative, BRIM_KDA_ROUTE_ALL - 1);
                     for (int i = 0; i < plan.n_alternative; i++) {
                         assert_string_not_equal(plan.alternative[i].route, plan.route);
                         assert_true(strlen(plan.alternative[i].why_not) > 4);
@@ -245,6 +250,65 @@ static void the_choice_stays_inside_what_was_measured(void **state)
             }
 }
 
+static const brim_kda_alternative *other_of(const brim_kda_plan *plan, const char *route)
+{
+    for (int i = 0; i < plan->n_alternative; i++)
+        if (!strcmp(plan->alternative[i].route, route)) return &plan->alternative[i];
+    fail_msg("%s is not among the alternatives to %s", route, plan->route);
+    return NULL;
+}
+
+/* Every route is one of the plan's, whether it was measured or not; by name it can be had. */
+static void every_route_is_listed(void **state)
+{
+    (void)state;
+    struct measured shape = {.n_seq = 1, .n_tok = 4096, .n_head = 8};
+    for (int r = 0; r < BRIM_KDA_ROUTE_ALL; r++) {
+        const struct brim_kda_route_info *info = &brim_kda_routes[r];
+        brim_kda_plan plan;
+        bool has_time = false;
+        for (int i = 0; i < brim_kda_n_time; i++) has_time |= brim_kda_times[i].route == r;
+        plan_of(&shape, 1, info->name, &plan);
+        assert_string_equal(plan.route, info->name);
+        assert_true(has_time || plan.expected_us == 0);
+        assert_int_equal(plan.cluster, info->cluster);
+        assert_int_equal(plan.split_length > 0, r >= BRIM_KDA_ROUTE_N);
+        plan_of(&shape, 1, NULL, &plan);
+        if (!strcmp(plan.route, info->name)) continue;
+        const brim_kda_alternative *other = other_of(&plan, info->name);
+        assert_true(has_time || other->expected_us == 0);
+        if (info->by_name) assert_string_equal(other->why_not, info->by_name);
+        if (!info->by_name && !has_time) assert_string_equal(other->why_not, "not measured");
+    }
+}
+
+/* The rows `weak` of kda_split.csv: gates that do not forget, nothing is cut. */
+static void uncut_it_takes_no_longer_than_stated(void **state)
+{
+    (void)state;
+    char line[512], gates[16];
+    int n = 0;
+    double serial, split;
+    struct measured shape = {0};
+    brim_kda_plan plan;
+    FILE *f = fopen(BRIM_SOURCE_DIR "/bench/results/h200/kda_split.csv", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%d,%d,%d,%15[^,],%lf,%lf", &shape.n_tok, &shape.n_head, &shape.n_seq,
+                   gates, &serial, &split) != 6 ||
+            strcmp(gates, "weak"))
+            continue;
+        plan_of(&shape, 1, NULL, &plan);
+        assert_string_equal(plan.route, "split");
+        if (!(plan.uncut_us > plan.expected_us && plan.uncut_us >= split))
+            fail_msg("%d x %d x %d: %.1f us measured, %.1f stated", shape.n_seq, shape.n_tok,
+                     shape.n_head, split, plan.uncut_us);
+        n++;
+    }
+    fclose(f);
+    assert_true(n >= 20);
+}
+
 static void split_is_taken_where_admitted_and_says_what_it_rests_on(void **state)
 {
     (void)state;
@@ -252,8 +316,7 @@ static void split_is_taken_where_admitted_and_says_what_it_rests_on(void **state
     struct measured shape = {.n_seq = 1, .n_tok = 4096, .n_head = 8};
     plan_of(&shape, 0, NULL, &plan);
     assert_string_equal(plan.route, "c4-m128");
-    assert_string_equal(plan.alternative[BRIM_KDA_ROUTE_N - 1].route, "split");
-    assert_string_equal(plan.alternative[BRIM_KDA_ROUTE_N - 1].why_not, "allow_split is not set");
+    assert_string_equal(other_of(&plan, "split")->why_not, "allow_split is not set");
     plan_of(&shape, 1, NULL, &plan);
     assert_string_equal(plan.route, "split");
     assert_string_equal(plan.serial, "c4-m128");
@@ -265,7 +328,7 @@ static void split_is_taken_where_admitted_and_says_what_it_rests_on(void **state
     assert_string_not_equal(plan.route, "split");
     plan_of(&shape, 0, "split", &plan); /* but by name */
     assert_string_equal(plan.route, "split");
-    assert_true(plan.expected_us == 0);
+    assert_true(plan.expected_us == 0 && plan.uncut_us == 0);
     shape.n_head = 257;
     plan_of(&shape, 1, NULL, &plan);
     assert_string_equal(plan.route, "m128");
@@ -340,6 +403,8 @@ int main(void)
         cmocka_unit_test(expected_times_are_near_the_measured_ones),
         cmocka_unit_test(the_table_is_sound),
         cmocka_unit_test(the_choice_stays_inside_what_was_measured),
+        cmocka_unit_test(every_route_is_listed),
+        cmocka_unit_test(uncut_it_takes_no_longer_than_stated),
         cmocka_unit_test(split_is_taken_where_admitted_and_says_what_it_rests_on),
         cmocka_unit_test(packed_sequences_by_their_aggregates),
         cmocka_unit_test(tasks_beyond_what_runs_at_once_take_another_wave),

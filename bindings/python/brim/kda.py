@@ -193,9 +193,9 @@ def kda_plan(batch, tokens, heads, *, packed=False, max_tokens=None, processors=
     """How a call of this shape would run on a GPU of `processors` SMs, without a device or data: a dict with route,
     reason, grid, cluster, owners, helpers, instances, depth, workspace_bytes, expected_us (None outside of what was
     measured) and alternatives, each with route, expected_us and why_not; of route "split" also split_length,
-    split_window, split_slots and serial. `batch` sequences; `tokens` in each, or with packed=True in all of them
-    together, max_tokens in the longest; `heads` value heads; the others as in kda_prefill. Raises BrimError for a route
-    that is unknown or impossible."""
+    split_window, split_slots, serial and uncut_us, the most it is expected to take where gates do not forget. `batch`
+    sequences; `tokens` in each, or with packed=True in all of them together, max_tokens in the longest; `heads` value
+    heads; the others as in kda_prefill. Raises BrimError for a route that is unknown or impossible."""
     lib = library()
     plan, args = lib.plan("kda"), lib.args("kda")
     args["n_seq"], args["n_tok"] = whole("batch", batch), whole("tokens", tokens)

@@ -199,6 +199,7 @@ class Kda(unittest.TestCase):
         self.assertEqual(routes["split"]["why_not"], "allow_split is not set")
         split = brim.kda_plan(1, 4096, 8, allow_split=True)
         self.assertEqual((split["route"], split["serial"], split["split_slots"]), ("split", "c4-m128", 16))
+        self.assertGreater(split["uncut_us"], split["expected_us"])
         pinned = brim.kda_plan(3, 4096, 8, packed=True, max_tokens=3000, route="split", split_length=4, split_window=2)
         self.assertEqual((pinned["route"], pinned["split_length"], pinned["split_window"]), ("split", 4, 2))
         self.assertIsNone(brim.kda_plan(1, 8, 8)["expected_us"])
