@@ -14,6 +14,8 @@
 #include "tensor/dtype.h"
 
 struct brim_kda_task; /* kda.h */
+struct brim_kda_packet;
+struct brim_kda_state;
 
 /* Positions are cut at fixed places: every BRIM_ATTENTION_BLOCK keys the online softmax takes a
  * step, every BRIM_ATTENTION_SEGMENT keys it starts anew and the segments' results are merged in
@@ -130,9 +132,15 @@ struct brim_cpu_ops {
      * tile->partial. */
     void (*attention_merge)(const struct brim_attention_tile *tile, int64_t n_segment);
 
-    /* KDA in chunks, fp32 throughout, of one task whose gate has a bound (lower_bound < 0).
-     * scratch: brim_kda_chunk_scratch_bytes(), 64-byte aligned, of any content. */
-    void (*kda_task)(const brim_kda_args *args, const struct brim_kda_task *task, void *scratch);
+    /* KDA in chunks of 32 tokens, fp32 throughout, any gate. prepare: the packet of a chunk, of Z
+     * the value columns [begin, end); work: BRIM_KDA_WORK_BYTES of any content. advance: one
+     * chunk's step of those columns of the state, and of the output rows. Columns are multiples of
+     * BRIM_KDA_STRIP; a column's bits do not depend on begin and end. */
+    void (*kda_prepare)(const brim_kda_args *args, const struct brim_kda_task *task, int64_t chunk,
+                        int begin, int end, void *work, struct brim_kda_packet *packet);
+    void (*kda_advance)(const struct brim_kda_task *task, int64_t chunk,
+                        const struct brim_kda_packet *packet, int begin, int end,
+                        struct brim_kda_state *state);
 };
 
 /* Floats of scratch and of one segment's state for n_row query rows. */

@@ -8,10 +8,17 @@
 void brim_kda_chunk_task_ops(const struct brim_cpu_ops *ops, const brim_kda_args *args,
                              const struct brim_kda_task *task, void *scratch)
 {
-    if (args->lower_bound < 0)
-        ops->kda_task(args, task, scratch);
-    else
-        brim_kda_chunk_task(args, task, BRIM_KDA_FP32, scratch);
+    struct brim_kda_state *state = scratch;
+    struct brim_kda_packet *packet = (struct brim_kda_packet *)(state + 1);
+    int64_t n_chunk = (task->n_tok + BRIM_KDA_CHUNK - 1) / BRIM_KDA_CHUNK;
+
+    brim_kda_strips_load(args, task->initial, 0, 128, state);
+    for (int64_t i = 0; i < n_chunk; i++) {
+        ops->kda_prepare(args, task, i, 0, 128, packet + 1, packet);
+        ops->kda_advance(task, i, packet, 0, 128, state);
+        brim_kda_strips_checkpoint(args, task, i, state, 0, 128);
+    }
+    brim_kda_strips_store(args, state, 0, 128, task->final);
 }
 
 struct job {

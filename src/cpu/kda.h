@@ -47,7 +47,7 @@ double brim_kda_log_decay(const brim_kda_args *args, const struct brim_kda_task 
                           int i);
 /* beta of token t after the sigmoid, in double. */
 double brim_kda_beta(const brim_kda_args *args, const struct brim_kda_task *task, int64_t t);
-/* state[k][v] as float or double from or to one head's state in the caller's dtype and layout. */
+/* state[k][v] as float from or to one head's state in the caller's dtype and layout. */
 void brim_kda_state_load(const brim_kda_args *args, const void *from, float *state);
 void brim_kda_state_store(const brim_kda_args *args, const float *state, void *to);
 
@@ -62,9 +62,8 @@ enum brim_kda_rounding {
     BRIM_KDA_FP32 = 0, /* fp32 throughout, pairwise decays: any gate */
     BRIM_KDA_GPU = 1   /* every rounding of the sm_90a kernels */
 };
-/* Of every form of brim_kda_chunk_task. */
+/* Of every form of brim_kda_chunk_task and of brim_kda_chunk_task_ops. */
 size_t brim_kda_chunk_scratch_bytes(void);
-enum { BRIM_KDA_SCRATCH_BYTES = 320 * 1024 }; /* what the vector tiers may use of it */
 /* scratch: brim_kda_chunk_scratch_bytes(), 64-byte aligned. Allocates nothing. */
 void brim_kda_chunk_task(const brim_kda_args *args, const struct brim_kda_task *task,
                          enum brim_kda_rounding rounding, void *scratch);
@@ -111,8 +110,38 @@ brim_status brim_kda_split_task(const brim_kda_args *args, const struct brim_kda
 brim_status brim_kda_join_task(const brim_kda_args *args, const struct brim_kda_task *task,
                                enum brim_kda_rounding rounding, int64_t length, brim_error *err);
 
-/* The fp32 form by the kernel of a table; gates without a bound take plain C in every tier. */
+/* ---- the fp32 form by the kernels of a table (cpu_ops.h) ---- */
+
+enum {
+    BRIM_KDA_STRIP = 16,             /* value columns that the kernels take together */
+    BRIM_KDA_WORK_BYTES = 352 * 1024 /* of one preparation, 64-byte aligned */
+};
+
+/* What preparation gives the recurrence for a chunk: U = Z + w S, O = qd S + Mqk U,
+ * S <- gamma S + kr^T U. w is -W of the comments elsewhere. 64-byte aligned. */
+struct brim_kda_packet {
+    float w[BRIM_KDA_CHUNK][128], qd[BRIM_KDA_CHUNK][128], kr[BRIM_KDA_CHUNK][128];
+    float z[BRIM_KDA_CHUNK][128]; /* the columns asked for alone */
+    float mqk[BRIM_KDA_CHUNK][BRIM_KDA_CHUNK], gamma[128];
+};
+
+/* A state [K][V] as strips of columns, so that what one owner works on is its own memory. */
+struct brim_kda_state {
+    float strip[128 / BRIM_KDA_STRIP][128][BRIM_KDA_STRIP];
+};
+
+/* Columns [begin, end), multiples of BRIM_KDA_STRIP. from NULL: zero; to NULL: nothing. */
+void brim_kda_strips_load(const brim_kda_args *args, const void *from, int begin, int end,
+                          struct brim_kda_state *state);
+void brim_kda_strips_store(const brim_kda_args *args, const struct brim_kda_state *state, int begin,
+                           int end, void *to);
+/* After chunk `chunk`: the checkpoint, if one is due, of columns [begin, end). */
+void brim_kda_strips_checkpoint(const brim_kda_args *args, const struct brim_kda_task *task,
+                                int64_t chunk, const struct brim_kda_state *state, int begin,
+                                int end);
+
 struct brim_cpu_ops;
+/* scratch as for brim_kda_chunk_task. */
 void brim_kda_chunk_task_ops(const struct brim_cpu_ops *ops, const brim_kda_args *args,
                              const struct brim_kda_task *task, void *scratch);
 

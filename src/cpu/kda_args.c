@@ -414,3 +414,46 @@ void brim_kda_state_store(const brim_kda_args *args, const float *state, void *t
                 ((uint16_t *)to)[at] = brim_bf16_from_f32(state[k * 128 + v]);
         }
 }
+
+void brim_kda_strips_load(const brim_kda_args *args, const void *from, int begin, int end,
+                          struct brim_kda_state *state)
+{
+    bool k_first = args->flags & BRIM_KDA_STATE_K_FIRST,
+         is_f32 = args->state_dtype == BRIM_KERNEL_F32;
+    for (int v = begin; v < end; v++)
+        for (int k = 0; k < 128; k++) {
+            int at = k_first ? k * 128 + v : v * 128 + k;
+            float *s = &state->strip[v / BRIM_KDA_STRIP][k][v % BRIM_KDA_STRIP];
+            if (!from)
+                *s = 0;
+            else
+                *s = is_f32 ? ((const float *)from)[at]
+                            : brim_f32_from_bf16(((const uint16_t *)from)[at]);
+        }
+}
+
+void brim_kda_strips_store(const brim_kda_args *args, const struct brim_kda_state *state, int begin,
+                           int end, void *to)
+{
+    bool k_first = args->flags & BRIM_KDA_STATE_K_FIRST,
+         is_f32 = args->state_dtype == BRIM_KERNEL_F32;
+    for (int v = begin; v < end && to; v++)
+        for (int k = 0; k < 128; k++) {
+            int at = k_first ? k * 128 + v : v * 128 + k;
+            float s = state->strip[v / BRIM_KDA_STRIP][k][v % BRIM_KDA_STRIP];
+            if (is_f32)
+                ((float *)to)[at] = s;
+            else
+                ((uint16_t *)to)[at] = brim_bf16_from_f32(s);
+        }
+}
+
+void brim_kda_strips_checkpoint(const brim_kda_args *args, const struct brim_kda_task *task,
+                                int64_t chunk, const struct brim_kda_state *state, int begin,
+                                int end)
+{
+    int64_t done = (chunk + 1) * BRIM_KDA_CHUNK, every = BRIM_KDA_CHECKPOINT;
+    if (task->checkpoints && done % every == 0 && done <= task->n_tok)
+        brim_kda_strips_store(args, state, begin, end,
+                              task->checkpoints + (done / every - 1) * task->checkpoint_step);
+}

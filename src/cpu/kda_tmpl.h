@@ -1,264 +1,379 @@
 /* SPDX-License-Identifier: Apache-2.0
- * KDA over chunks of 32 tokens in fp32 with vectors of LANES floats: the form of ref/kda_chunk.c
- * for gates with a bound, products tiled over registers. The including file defines LANES, VEC,
- * LOAD, STORE, SET1, MUL and FMA (a * b + c), and calls init_kda_vec. At most eight sums are alive
- * beside one vector of the state: with LANES of two registers that is 18 of AArch64's 32. */
+ * KDA over chunks of 32 tokens in fp32: preparation and the recurrence's step (docs/kernels/
+ * kda_prefill.md, "CPU"). The including file has included its tier's vec_*.h (v16: elementwise work
+ * on sixteen floats) and defines LANES, VEC, LOAD, STORE, SET1, MUL and FMA (a * b + c) for the
+ * products; it calls init_kda_vec. A product keeps eight sums alive; with LANES of two registers
+ * that is 16 of AArch64's 32. No decay factor exceeds 1, so one form serves every gate: decays are
+ * products of the tokens' own, never quotients. A column's sums do not depend on which other
+ * columns are computed beside it, nor on where they are computed. */
 #include <math.h>
 #include <string.h>
 
 #include "cpu/cpu_ops.h"
 #include "cpu/kda.h"
+#include "cpu/unroll.h"
+#include "cpu/vec_exp.h"
 #include "tensor/dtype.h"
 
-enum { C = BRIM_KDA_CHUNK, SUB = BRIM_KDA_SUB, D = 128 };
-
-struct tiles {
-    float q[C][D], k[C][D], v[C][D];
-    float g[C][D], down[C][D]; /* log2 decay from the start of the half; k 2^-(g + mid) */
-    float kd[C][D], qs[C][D], qd[C][D], kr[C][D];
-    float columns[2][D][C]; /* of the blocks that rows of each half meet, by channel */
-    float l[C][C], mqk[C][C], inv[C][C], beta[C];
-    float w[C][D], u[C][D], o[C][D], gamma[D], half[D];
-    float s[D][D]; /* [K][V] */
+enum {
+    C = BRIM_KDA_CHUNK,
+    SUB = BRIM_KDA_SUB,
+    D = 128,
+    STRIP = BRIM_KDA_STRIP,
+    PARTS = STRIP / LANES, /* vectors of a row of a strip */
+    ROWS = 4 / PARTS       /* rows of a product over the state: times PARTS times 2 eight sums */
 };
 
-_Static_assert(sizeof(struct tiles) <= BRIM_KDA_SCRATCH_BYTES, "scratch of the vector tiers");
+struct work {
+    float q[C][D], k[C][D], v[C][D];   /* normalized; q scaled; rows past the end are zero */
+    float d[C][D];                     /* the token's decay, 2^g */
+    float kd[C][D], qs[C][D];          /* k and q decayed from the start of their half of 16 */
+    float before[D][SUB], own[D][SUB]; /* columns of pairs by channel: of the first half, decayed to
+                                          its end; of a half with itself */
+    float half[D];                     /* decay of the first half */
+    float l[C][C], inv[C][C], beta[C], qk[C];
+};
 
-/* 2^x for x at most 127, to about 1 ulp; below -126 gives 2^-126. NaN stays NaN. */
-static inline float exp2_poly(float x)
+_Static_assert(sizeof(struct work) <= BRIM_KDA_WORK_BYTES, "work of the vector tiers");
+
+/* 2^x to about 1 ulp for x from -126 to 127; below that 0, above inf; NaN stays NaN. */
+static inline v16 exp2_16(v16 x)
 {
-    float clamped = x < -126 ? -126 : x;
-    float shifted = clamped + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
-    float fraction = clamped - (shifted - 12582912.0f);
-    int32_t bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits = (int32_t)((uint32_t)(bits + 127) << 23);
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    float p = 1.5353362e-4f;
-    p = p * fraction + 1.3398874e-3f;
-    p = p * fraction + 9.6184373e-3f;
-    p = p * fraction + 5.5503324e-2f;
-    p = p * fraction + 2.4022648e-1f;
-    p = p * fraction + 6.9314720e-1f;
-    p = p * fraction + 1.0f;
-    return p * scale;
+    v16 magic = v16_set1(BRIM_EXP_MAGIC), t = v16_add(x, magic);
+    v16 r = v16_sub(x, v16_sub(t, magic)), p = v16_set1(1.5353362e-4f);
+    p = v16_fma(p, r, v16_set1(1.3398874e-3f));
+    p = v16_fma(p, r, v16_set1(9.6184373e-3f));
+    p = v16_fma(p, r, v16_set1(5.5503324e-2f));
+    p = v16_fma(p, r, v16_set1(2.4022648e-1f));
+    p = v16_fma(p, r, v16_set1(6.9314720e-1f));
+    p = v16_fma(p, r, v16_set1(1.0f));
+    p = v16_zero_if_less(x, -126, v16_add_exponent(p, t));
+    return v16_other_unless_le(x, 127, p, v16_add(x, v16_set1(INFINITY)));
+}
+
+/* log2(1 + 2^y) = max(y, 0) + log2(1 + u), u = 2^-|y|, and log(1 + u) = 2 atanh(u / (2 + u)): the
+ * series' next term is 2^-26 of the sum at u = 1, and small u keep all their bits. */
+static inline v16 softplus2(v16 y)
+{
+    v16 zero = v16_zero(), u = exp2_16(v16_sub(zero, v16_max(v16_sub(zero, y), y)));
+    v16 s = v16_div(u, v16_add(v16_set1(2), u)), s2 = v16_mul(s, s), p = v16_set1(1.0f / 13);
+    p = v16_fma(p, s2, v16_set1(1.0f / 11));
+    p = v16_fma(p, s2, v16_set1(1.0f / 9));
+    p = v16_fma(p, s2, v16_set1(1.0f / 7));
+    p = v16_fma(p, s2, v16_set1(1.0f / 5));
+    p = v16_fma(p, s2, v16_set1(1.0f / 3));
+    p = v16_fma(p, s2, v16_set1(1.0f));
+    return v16_fma(v16_mul(p, s), v16_set1(2.88539008f), v16_max(zero, y));
+}
+
+/* Decays 2^g of token t. Infinite decays are 2^-inf = 0 like all below 2^-126. */
+static void load_decays(const brim_kda_args *args, const struct brim_kda_task *task, int64_t t,
+                        float *d)
+{
+    const float log2e = 1.44269504f;
+    float raw[D];
+    if (args->g_dtype == BRIM_KERNEL_F32)
+        memcpy(raw, (const float *)task->g + t * task->g_token, sizeof raw);
+    else
+        for (int i = 0; i < D; i++)
+            raw[i] = brim_f32_from_bf16(((const uint16_t *)task->g)[t * task->g_token + i]);
+    for (int i = 0; i < D; i += 16) {
+        v16 x = v16_load(&raw[i]);
+        if (task->bias && args->gate != BRIM_KDA_GATE_GIVEN)
+            x = v16_add(x, v16_load(&task->bias[i]));
+        if (args->gate == BRIM_KDA_GATE_LOWER_BOUND) {
+            x = exp2_16(v16_mul(x, v16_set1(-task->a_scale * log2e)));
+            x = v16_div(v16_set1(args->lower_bound * log2e), v16_add(v16_set1(1), x));
+        } else if (args->gate == BRIM_KDA_GATE_SOFTPLUS) {
+            x = v16_mul(softplus2(v16_mul(x, v16_set1(log2e))), v16_set1(-task->a_scale));
+        } else {
+            x = v16_mul(x, v16_set1(log2e));
+        }
+        v16_store(&d[i], exp2_16(x));
+    }
+}
+
+static void load_row(const brim_kda_args *args, const struct brim_kda_task *task, int64_t t, int r,
+                     struct work *c)
+{
+    const uint16_t *q = task->q + t * task->q_token, *k = task->k + t * task->k_token;
+    v16 qq = v16_zero(), kk = qq, qk = qq;
+    float by_q = args->scale, by_k = 1;
+    for (int i = 0; i < D; i++) {
+        c->q[r][i] = brim_f32_from_bf16(q[i]);
+        c->k[r][i] = brim_f32_from_bf16(k[i]);
+    }
+    for (int i = 0; i < D; i += 16) {
+        v16 x = v16_load(&c->q[r][i]), y = v16_load(&c->k[r][i]);
+        qq = v16_fma(x, x, qq);
+        kk = v16_fma(y, y, kk);
+    }
+    if (args->flags & BRIM_KDA_L2NORM) {
+        by_q *= 1 / sqrtf(v16_sum(qq) + 1e-6f);
+        by_k = 1 / sqrtf(v16_sum(kk) + 1e-6f);
+    }
+    for (int i = 0; i < D; i += 16) {
+        v16 x = v16_mul(v16_load(&c->q[r][i]), v16_set1(by_q));
+        v16 y = v16_mul(v16_load(&c->k[r][i]), v16_set1(by_k));
+        qk = v16_fma(x, y, qk);
+        v16_store(&c->q[r][i], x);
+        v16_store(&c->k[r][i], y);
+    }
+    c->qk[r] = v16_sum(qk);
+    c->beta[r] = (float)brim_kda_beta(args, task, t);
+    load_decays(args, task, t, c->d[r]);
 }
 
 static void load_rows(const brim_kda_args *args, const struct brim_kda_task *task, int64_t t0,
-                      struct tiles *c)
+                      int begin, int end, struct work *c)
 {
-    const float log2e = 1.44269504f;
-    bool norm = args->flags & BRIM_KDA_L2NORM, sigmoid = args->gate == BRIM_KDA_GATE_LOWER_BOUND;
     for (int r = 0; r < C; r++) {
         int64_t t = t0 + r;
-        if (t >= task->n_tok) { /* no keys, no decay, no weight: such a row changes nothing */
+        if (t < task->n_tok) {
+            const uint16_t *v = task->v + t * task->v_token;
+            load_row(args, task, t, r, c);
+            for (int i = begin; i < end; i++) c->v[r][i] = brim_f32_from_bf16(v[i]);
+        } else { /* no keys, no decay, no weight: such a row changes nothing */
             memset(c->q[r], 0, sizeof c->q[r]);
             memset(c->k[r], 0, sizeof c->k[r]);
             memset(c->v[r], 0, sizeof c->v[r]);
-            for (int i = 0; i < D; i++) c->g[r][i] = r % SUB ? c->g[r - 1][i] : 0;
-            c->beta[r] = 0;
-            continue;
+            for (int i = 0; i < D; i++) c->d[r][i] = 1;
+            c->beta[r] = c->qk[r] = 0;
         }
-        const uint16_t *q = task->q + t * task->q_token, *k = task->k + t * task->k_token;
-        const uint16_t *v = task->v + t * task->v_token;
-        float nq = 0, nk = 0;
+    }
+}
+
+/* Products of decays from the start of a half and to its end; the packet's rows. */
+static void decay_rows(struct work *c, struct brim_kda_packet *p)
+{
+    for (int i = 0; i < D; i += 16) {
+        v16 half = v16_set1(1), up = half;
+        for (int r = 0; r < C; r++) {
+            if (r == SUB) half = up, up = v16_set1(1);
+            up = v16_mul(up, v16_load(&c->d[r][i]));
+            v16 q = v16_mul(v16_load(&c->q[r][i]), up);
+            v16_store(&c->qs[r][i], q);
+            v16_store(&c->kd[r][i], v16_mul(v16_load(&c->k[r][i]), up));
+            v16_store(&p->qd[r][i], r < SUB ? q : v16_mul(q, half));
+        }
+        v16_store(&c->half[i], half);
+        v16_store(&p->gamma[i], v16_mul(half, up));
+        v16 last = up, down = v16_set1(1);
+        for (int r = C - 1; r >= 0; r--) {
+            if (r == SUB - 1) down = v16_set1(1);
+            v16 k = v16_mul(v16_load(&c->k[r][i]), down);
+            down = v16_mul(down, v16_load(&c->d[r][i]));
+            v16_store(&p->kr[r][i], r < SUB ? v16_mul(k, last) : k);
+            if (r < SUB) v16_store(&c->own[0][0] + r * D + i, k);
+        }
+    }
+    for (int i = 0; i < D; i++)
+        for (int x = 0; x < SUB; x++) c->before[i][x] = (&c->own[0][0])[x * D + i];
+}
+
+/* Rows r .. r + 3 of the second half against the columns of the first. */
+static void pairs_across(int r, struct work *c, struct brim_kda_packet *p)
+{
+    for (int x = 0; x < SUB; x += LANES) {
+        VEC k[4], q[4];
+        BRIM_UNROLL for (int a = 0; a < 4; a++) k[a] = q[a] = SET1(0);
         for (int i = 0; i < D; i++) {
-            c->q[r][i] = brim_f32_from_bf16(q[i]);
-            c->k[r][i] = brim_f32_from_bf16(k[i]);
-            c->v[r][i] = brim_f32_from_bf16(v[i]);
-            nq += c->q[r][i] * c->q[r][i];
-            nk += c->k[r][i] * c->k[r][i];
-        }
-        nq = (norm ? 1 / sqrtf(nq + 1e-6f) : 1) * args->scale;
-        nk = norm ? 1 / sqrtf(nk + 1e-6f) : 1;
-        float raw[D];
-        if (args->g_dtype == BRIM_KERNEL_F32)
-            memcpy(raw, (const float *)task->g + t * task->g_token, sizeof raw);
-        else
-            for (int i = 0; i < D; i++)
-                raw[i] = brim_f32_from_bf16(((const uint16_t *)task->g)[t * task->g_token + i]);
-        if (sigmoid) {
-            float bound = args->lower_bound * log2e, slope = -task->a_scale * log2e;
-            for (int i = 0; i < D; i++) {
-                float x = (raw[i] + (task->bias ? task->bias[i] : 0)) * slope;
-                raw[i] = bound / (1 + exp2_poly(x > 126 ? 126 : x));
+            VEC column = LOAD(&c->before[i][x]);
+            BRIM_UNROLL for (int a = 0; a < 4; a++)
+            {
+                k[a] = FMA(SET1(c->kd[r + a][i]), column, k[a]);
+                q[a] = FMA(SET1(c->qs[r + a][i]), column, q[a]);
             }
-        } else {
-            for (int i = 0; i < D; i++) raw[i] *= log2e;
         }
-        for (int i = 0; i < D; i++) {
-            c->q[r][i] *= nq;
-            c->k[r][i] *= nk;
-            c->g[r][i] = (r % SUB ? c->g[r - 1][i] : 0) + raw[i];
+        BRIM_UNROLL for (int a = 0; a < 4; a++)
+        {
+            STORE(&c->l[r + a][x], k[a]);
+            STORE(&p->mqk[r + a][x], q[a]);
         }
-        c->beta[r] = (float)brim_kda_beta(args, task, t);
     }
 }
 
-static void decay_rows(float mid, struct tiles *c)
+/* Rows r and r + 1 (r even) against the earlier rows x of their half: column x of channel i is k_x
+ * times the decays since, brought up to date from row to row; a row enters it after its own
+ * products. */
+static void pairs_within(int r, struct work *c, struct brim_kda_packet *p)
 {
-    for (int i = 0; i < D; i++) {
-        c->half[i] = exp2_poly(c->g[SUB - 1][i]);
-        c->gamma[i] = c->half[i] * exp2_poly(c->g[C - 1][i]);
-    }
-    for (int r = 0; r < C; r++) {
-        const float *end = c->g[r < SUB ? SUB - 1 : C - 1], *rest = c->g[C - 1];
-        for (int i = 0; i < D; i++) {
-            float up = exp2_poly(c->g[r][i]), to_end = exp2_poly(end[i] - c->g[r][i]);
-            c->kd[r][i] = c->k[r][i] * up;
-            c->qs[r][i] = c->q[r][i] * up;
-            c->down[r][i] = c->k[r][i] * exp2_poly(-c->g[r][i] - mid);
-            c->kr[r][i] = c->k[r][i] * to_end; /* to the end of the half; below, of the chunk */
-            c->qd[r][i] = r < SUB ? c->qs[r][i] : c->qs[r][i] * c->half[i];
+    float unit[2 * SUB + 2] = {0};
+    int first = r / SUB * SUB, n = r - first;
+    unit[SUB] = 1;
+    for (int x = 0; x < SUB; x += LANES) {
+        VEC k0 = SET1(0), q0 = k0, k1 = k0, q1 = k0;
+        VEC enter0 = LOAD(&unit[SUB - n + x]), enter1 = LOAD(&unit[SUB - n - 1 + x]);
+        for (int i = 0; i < D && x <= n; i++) {
+            VEC column = MUL(LOAD(&c->own[i][x]), SET1(c->d[r][i]));
+            k0 = FMA(SET1(c->k[r][i]), column, k0);
+            q0 = FMA(SET1(c->q[r][i]), column, q0);
+            column = FMA(SET1(c->k[r][i]), enter0, column);
+            column = MUL(column, SET1(c->d[r + 1][i]));
+            k1 = FMA(SET1(c->k[r + 1][i]), column, k1);
+            q1 = FMA(SET1(c->q[r + 1][i]), column, q1);
+            STORE(&c->own[i][x], FMA(SET1(c->k[r + 1][i]), enter1, column));
         }
-        for (int i = 0; i < D; i++) {
-            c->columns[r / SUB][i][r] = c->down[r][i];
-            if (r < SUB) c->columns[1][i][r] = c->kr[r][i];
-        }
-        if (r < SUB)
-            for (int i = 0; i < D; i++) c->kr[r][i] *= exp2_poly(rest[i]);
+        STORE(&c->l[r][first + x], k0);
+        STORE(&c->l[r + 1][first + x], k1);
+        STORE(&p->mqk[r][first + x], q0);
+        STORE(&p->mqk[r + 1][first + x], q1);
     }
+    p->mqk[r][r] = c->qk[r];
+    p->mqk[r + 1][r + 1] = c->qk[r + 1];
 }
 
-/* Rows r and r + 1 of L and Mqk against all columns of their half. */
-static void pair_rows(int r, float back, struct tiles *c)
+static void pairs(struct work *c, struct brim_kda_packet *p)
 {
-    int half = r / SUB, n_col = half ? C : SUB;
-    for (int x0 = 0; x0 < n_col; x0 += LANES) {
-        VEC k0 = SET1(0), k1 = k0, q0 = k0, q1 = k0;
-        for (int i = 0; i < D; i++) {
-            VEC column = LOAD(&c->columns[half][i][x0]);
-            k0 = FMA(SET1(c->kd[r][i]), column, k0);
-            k1 = FMA(SET1(c->kd[r + 1][i]), column, k1);
-            q0 = FMA(SET1(c->qs[r][i]), column, q0);
-            q1 = FMA(SET1(c->qs[r + 1][i]), column, q1);
-        }
-        STORE(&c->l[r][x0], k0);
-        STORE(&c->l[r + 1][x0], k1);
-        STORE(&c->mqk[r][x0], q0);
-        STORE(&c->mqk[r + 1][x0], q1);
+    for (int half = 0; half < C; half += SUB) {
+        memset(c->own, 0, sizeof c->own);
+        for (int r = half; r < half + SUB; r += 2) pairs_within(r, c, p);
     }
-    for (int row = r; row < r + 2; row++)
-        for (int x = 0; x < C; x++) {
-            float scale = x / SUB == half ? back : 1;
-            c->mqk[row][x] = x <= row ? c->mqk[row][x] * scale : 0;
-            c->l[row][x] = x < row ? c->l[row][x] * scale * c->beta[row] : 0;
-        }
+    for (int r = 0; r < SUB; r++) memset(&p->mqk[r][SUB], 0, SUB * sizeof(float));
+    for (int r = SUB; r < C; r += 4) pairs_across(r, c, p);
 }
 
-static void invert(struct tiles *c)
+/* (I + L)^-1 by forward substitution, times beta of the column. */
+static void invert(struct work *c)
 {
     memset(c->inv, 0, sizeof c->inv);
     for (int r = 0; r < C; r++) {
+        VEC row[C / LANES];
+        BRIM_UNROLL for (int x = 0; x < C / LANES; x++) row[x] = SET1(0);
+        for (int y = 0; y < r; y++) {
+            VEC f = SET1(-c->beta[r] * c->l[r][y]);
+            BRIM_UNROLL for (int x = 0; x < C / LANES; x++) row[x] =
+                FMA(f, LOAD(&c->inv[y][x * LANES]), row[x]);
+        }
+        BRIM_UNROLL for (int x = 0; x < C / LANES; x++) STORE(&c->inv[r][x * LANES], row[x]);
         c->inv[r][r] = 1;
-        for (int y = 0; y < r; y++)
-            for (int x = 0; x < C; x++) c->inv[r][x] -= c->l[r][y] * c->inv[y][x];
     }
     for (int r = 0; r < C; r++)
-        for (int x = 0; x < C; x++) c->inv[r][x] = x <= r ? c->inv[r][x] * c->beta[x] : 0;
+        for (int x = 0; x < C; x++) c->inv[r][x] *= c->beta[x];
 }
 
-/* W = INV kd (the second half's rows still count from the middle) and U = INV V, as far as K1 goes.
+/* W = INV kd, where the rows of the second half still count from the middle, and Z = INV V of
+ * columns [begin, end). */
+static void solve(int begin, int end, struct work *c, struct brim_kda_packet *p)
+{
+    for (int r = 0; r < C; r++)
+        for (int j = 0; j < D; j += LANES) {
+            VEC w = SET1(0), own = w;
+            for (int x = 0; x <= r && x < SUB; x++)
+                w = FMA(SET1(c->inv[r][x]), LOAD(&c->kd[x][j]), w);
+            for (int x = SUB; x <= r; x++) own = FMA(SET1(c->inv[r][x]), LOAD(&c->kd[x][j]), own);
+            STORE(&p->w[r][j], MUL(SET1(-1), FMA(LOAD(&c->half[j]), own, w)));
+        }
+    for (int r = 0; r < C; r++)
+        for (int j = begin; j < end; j += LANES) {
+            VEC z = SET1(0);
+            for (int x = 0; x <= r; x++) z = FMA(SET1(c->inv[r][x]), LOAD(&c->v[x][j]), z);
+            STORE(&p->z[r][j], z);
+        }
+}
+
+static void prepare_vec(const brim_kda_args *args, const struct brim_kda_task *task, int64_t chunk,
+                        int begin, int end, void *work, struct brim_kda_packet *p)
+{
+    struct work *c = work;
+    load_rows(args, task, chunk * C, begin, end, c);
+    decay_rows(c, p);
+    pairs(c, p);
+    invert(c);
+    solve(begin, end, c, p);
+}
+
+/* ---- the recurrence ---------------------------------------------------------------------------
  */
-static void solve(struct tiles *c)
+
+struct strip_rows {
+    float u[C][STRIP], o[C][STRIP];
+};
+
+/* U = Z - W S and O = qd S of ROWS rows. */
+static inline void read_state(const struct brim_kda_packet *p, int r, int column,
+                              const float (*s)[STRIP], struct strip_rows *rows)
+{
+    VEC u[ROWS][PARTS], o[ROWS][PARTS];
+    BRIM_UNROLL for (int a = 0; a < ROWS; a++) BRIM_UNROLL for (int b = 0; b < PARTS; b++)
+    {
+        u[a][b] = LOAD(&p->z[r + a][column + b * LANES]);
+        o[a][b] = SET1(0);
+    }
+    for (int i = 0; i < D; i++) {
+        VEC state[PARTS];
+        BRIM_UNROLL for (int b = 0; b < PARTS; b++) state[b] = LOAD(&s[i][b * LANES]);
+        BRIM_UNROLL for (int a = 0; a < ROWS; a++)
+        {
+            VEC w = SET1(p->w[r + a][i]), q = SET1(p->qd[r + a][i]);
+            BRIM_UNROLL for (int b = 0; b < PARTS; b++)
+            {
+                u[a][b] = FMA(w, state[b], u[a][b]);
+                o[a][b] = FMA(q, state[b], o[a][b]);
+            }
+        }
+    }
+    BRIM_UNROLL for (int a = 0; a < ROWS; a++) BRIM_UNROLL for (int b = 0; b < PARTS; b++)
+    {
+        STORE(&rows->u[r + a][b * LANES], u[a][b]);
+        STORE(&rows->o[r + a][b * LANES], o[a][b]);
+    }
+}
+
+/* O += Mqk U, each row over the rows up to its own alone. */
+static inline void add_own(const struct brim_kda_packet *p, struct strip_rows *rows)
 {
     for (int r = 0; r < C; r++) {
-        for (int j = 0; j < D; j += LANES) {
-            VEC w = SET1(0), own = w, z = w, half = LOAD(&c->half[j]);
-            int split = r < SUB ? r + 1 : SUB;
-            for (int x = 0; x < split; x++) {
-                VEC f = SET1(c->inv[r][x]);
-                w = FMA(f, LOAD(&c->kd[x][j]), w);
-                z = FMA(f, LOAD(&c->v[x][j]), z);
-            }
-            for (int x = SUB; x <= r; x++) {
-                VEC f = SET1(c->inv[r][x]);
-                own = FMA(f, LOAD(&c->kd[x][j]), own);
-                z = FMA(f, LOAD(&c->v[x][j]), z);
-            }
-            STORE(&c->w[r][j], MUL(SET1(-1), FMA(half, own, w)));
-            STORE(&c->u[r][j], z);
+        VEC o[PARTS];
+        BRIM_UNROLL for (int b = 0; b < PARTS; b++) o[b] = LOAD(&rows->o[r][b * LANES]);
+        for (int x = 0; x <= r; x++) {
+            VEC f = SET1(p->mqk[r][x]);
+            BRIM_UNROLL for (int b = 0; b < PARTS; b++) o[b] =
+                FMA(f, LOAD(&rows->u[x][b * LANES]), o[b]);
         }
+        BRIM_UNROLL for (int b = 0; b < PARTS; b++) STORE(&rows->o[r][b * LANES], o[b]);
     }
 }
 
-/* U = Z - W S and O = qd S for four rows: eight products to every vector of S. */
-static void read_state(int r, struct tiles *c)
+/* S <- gamma S + kr^T U of 2 ROWS channels. */
+static inline void update_state(const struct brim_kda_packet *p, int i, float (*s)[STRIP],
+                                const struct strip_rows *rows)
 {
-    for (int j = 0; j < D; j += LANES) {
-        VEC u0 = LOAD(&c->u[r][j]), u1 = LOAD(&c->u[r + 1][j]), u2 = LOAD(&c->u[r + 2][j]);
-        VEC u3 = LOAD(&c->u[r + 3][j]), o0 = SET1(0), o1 = o0, o2 = o0, o3 = o0;
-        for (int i = 0; i < D; i++) {
-            VEC s = LOAD(&c->s[i][j]);
-            u0 = FMA(SET1(c->w[r][i]), s, u0);
-            u1 = FMA(SET1(c->w[r + 1][i]), s, u1);
-            u2 = FMA(SET1(c->w[r + 2][i]), s, u2);
-            u3 = FMA(SET1(c->w[r + 3][i]), s, u3);
-            o0 = FMA(SET1(c->qd[r][i]), s, o0);
-            o1 = FMA(SET1(c->qd[r + 1][i]), s, o1);
-            o2 = FMA(SET1(c->qd[r + 2][i]), s, o2);
-            o3 = FMA(SET1(c->qd[r + 3][i]), s, o3);
+    VEC state[2 * ROWS][PARTS];
+    BRIM_UNROLL for (int a = 0; a < 2 * ROWS; a++) BRIM_UNROLL for (int b = 0; b < PARTS; b++)
+        state[a][b] = MUL(SET1(p->gamma[i + a]), LOAD(&s[i + a][b * LANES]));
+    for (int r = 0; r < C; r++) {
+        VEC u[PARTS];
+        BRIM_UNROLL for (int b = 0; b < PARTS; b++) u[b] = LOAD(&rows->u[r][b * LANES]);
+        BRIM_UNROLL for (int a = 0; a < 2 * ROWS; a++)
+        {
+            VEC k = SET1(p->kr[r][i + a]);
+            BRIM_UNROLL for (int b = 0; b < PARTS; b++) state[a][b] = FMA(k, u[b], state[a][b]);
         }
-        STORE(&c->u[r][j], u0), STORE(&c->u[r + 1][j], u1);
-        STORE(&c->u[r + 2][j], u2), STORE(&c->u[r + 3][j], u3);
-        STORE(&c->o[r][j], o0), STORE(&c->o[r + 1][j], o1);
-        STORE(&c->o[r + 2][j], o2), STORE(&c->o[r + 3][j], o3);
     }
+    BRIM_UNROLL for (int a = 0; a < 2 * ROWS; a++) BRIM_UNROLL for (int b = 0; b < PARTS; b++)
+        STORE(&s[i + a][b * LANES], state[a][b]);
 }
 
-static void finish(const struct brim_kda_task *task, int64_t t0, struct tiles *c)
+static void advance_vec(const struct brim_kda_task *task, int64_t chunk,
+                        const struct brim_kda_packet *p, int begin, int end,
+                        struct brim_kda_state *state)
 {
-    for (int r = 0; r < C && t0 + r < task->n_tok; r++) {
-        uint16_t *out = task->out + (t0 + r) * task->out_token;
-        for (int j = 0; j < D; j += LANES) {
-            VEC o = LOAD(&c->o[r][j]);
-            for (int x = 0; x <= r; x++) o = FMA(SET1(c->mqk[r][x]), LOAD(&c->u[x][j]), o);
-            STORE(&c->o[r][j], o);
+    for (int j = begin; j < end; j += STRIP) {
+        float(*s)[STRIP] = state->strip[j / STRIP];
+        struct strip_rows rows;
+        for (int r = 0; r < C; r += ROWS) read_state(p, r, j, (const float(*)[STRIP])s, &rows);
+        add_own(p, &rows);
+        for (int r = 0; r < C && chunk * C + r < task->n_tok; r++) {
+            uint16_t *out = task->out + (chunk * C + r) * task->out_token + j;
+            for (int x = 0; x < STRIP; x++) out[x] = brim_bf16_from_f32(rows.o[r][x]);
         }
-        for (int j = 0; j < D; j++) out[j] = brim_bf16_from_f32(c->o[r][j]);
+        for (int i = 0; i < D; i += 2 * ROWS) update_state(p, i, s, &rows);
     }
-    for (int i = 0; i < D; i += 4)
-        for (int j = 0; j < D; j += LANES) {
-            VEC s0 = MUL(SET1(c->gamma[i]), LOAD(&c->s[i][j])),
-                s1 = MUL(SET1(c->gamma[i + 1]), LOAD(&c->s[i + 1][j]));
-            VEC s2 = MUL(SET1(c->gamma[i + 2]), LOAD(&c->s[i + 2][j]));
-            VEC s3 = MUL(SET1(c->gamma[i + 3]), LOAD(&c->s[i + 3][j]));
-            for (int r = 0; r < C; r++) {
-                VEC u = LOAD(&c->u[r][j]);
-                s0 = FMA(SET1(c->kr[r][i]), u, s0);
-                s1 = FMA(SET1(c->kr[r][i + 1]), u, s1);
-                s2 = FMA(SET1(c->kr[r][i + 2]), u, s2);
-                s3 = FMA(SET1(c->kr[r][i + 3]), u, s3);
-            }
-            STORE(&c->s[i][j], s0), STORE(&c->s[i + 1][j], s1);
-            STORE(&c->s[i + 2][j], s2), STORE(&c->s[i + 3][j], s3);
-        }
-}
-
-static void kda_task_vec(const brim_kda_args *args, const struct brim_kda_task *task, void *scratch)
-{
-    struct tiles *c = scratch;
-    float mid = (float)lrint(-8 * (double)args->lower_bound * BRIM_KDA_LOG2E), back = exp2f(mid);
-    memset(c->s, 0, sizeof c->s);
-    if (task->initial) brim_kda_state_load(args, task->initial, &c->s[0][0]);
-    for (int64_t t0 = 0; t0 < task->n_tok; t0 += C) {
-        load_rows(args, task, t0, c);
-        decay_rows(mid, c);
-        for (int r = 0; r < C; r += 2) pair_rows(r, back, c);
-        invert(c);
-        solve(c);
-        for (int r = 0; r < C; r += 4) read_state(r, c);
-        finish(task, t0, c);
-        int64_t done = t0 + C;
-        if (task->checkpoints && done % 64 == 0 && done <= task->n_tok)
-            brim_kda_state_store(args, &c->s[0][0],
-                                 task->checkpoints + (done / 64 - 1) * task->checkpoint_step);
-    }
-    if (task->final) brim_kda_state_store(args, &c->s[0][0], task->final);
 }
 
 static void init_kda_vec(struct brim_cpu_ops *ops)
 {
-    ops->kda_task = kda_task_vec;
+    ops->kda_prepare = prepare_vec;
+    ops->kda_advance = advance_vec;
 }

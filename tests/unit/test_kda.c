@@ -119,7 +119,10 @@ static void tiers_meet_the_bars(void **state)
             struct kda_case c;
             struct brim_kda_task task;
             spec.checkpoints = j % 2;
-            spec.gate = j % 3 ? BRIM_KDA_GATE_LOWER_BOUND : BRIM_KDA_GATE_GIVEN;
+            spec.gate = j % 3 == 0   ? BRIM_KDA_GATE_GIVEN
+                        : j % 3 == 1 ? BRIM_KDA_GATE_LOWER_BOUND
+                                     : BRIM_KDA_GATE_SOFTPLUS;
+            if (j % 3 == 2) spec.lower_bound = 0;
             kda_case_make(&c, &spec);
             memset(scratch, 0xFF, brim_kda_chunk_scratch_bytes());
             brim_kda_task_make(&c.args, 0, 0, &task);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * KDA of the neon tier: a vector is two registers, so that the eight sums of a product are sixteen
  * chains, as many as a core with four multiply-add pipes of latency four has in flight. */
-#include <arm_neon.h>
+#include "cpu/arm/vec_neon.h"
+#include "cpu/cpu_init.h"
 
 typedef struct {
     float32x4_t lo, hi;
@@ -31,7 +32,6 @@ static inline v8 fma8(v8 a, v8 b, v8 c)
     return (v8){vfmaq_f32(c.lo, a.lo, b.lo), vfmaq_f32(c.hi, a.hi, b.hi)};
 }
 
-#include "cpu/cpu_init.h"
 #include "cpu/kda_tmpl.h"
 
 void brim_cpu_init_kda_neon(struct brim_cpu_ops *ops)

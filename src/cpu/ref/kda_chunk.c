@@ -27,10 +27,11 @@ struct chunk {
     float s[D][D], sb[D][D]; /* state [K][V] and what the products read of it */
 };
 
+_Static_assert(sizeof(struct chunk) <= BRIM_KDA_WORK_BYTES, "work of plain C");
+
 size_t brim_kda_chunk_scratch_bytes(void)
 {
-    return sizeof(struct chunk) > BRIM_KDA_SCRATCH_BYTES ? sizeof(struct chunk)
-                                                         : BRIM_KDA_SCRATCH_BYTES;
+    return sizeof(struct brim_kda_state) + sizeof(struct brim_kda_packet) + BRIM_KDA_WORK_BYTES;
 }
 
 static float to_bf16(float x)
@@ -288,28 +289,35 @@ static double log_bound(const brim_kda_args *args, const struct brim_kda_task *t
     return fmin(by_decay, log(by_packet));
 }
 
+static void prepare(const brim_kda_args *args, const struct brim_kda_task *task,
+                    enum brim_kda_rounding rounding, int64_t t0, struct chunk *c)
+{
+    bool bounded = args->lower_bound < 0;
+    int mid = mid_exponent(args);
+
+    load_rows(args, task, t0, c);
+    if (bounded) {
+        decay_rows(rounding, mid, c);
+        pair_products(rounding, mid, c);
+    } else if (rounding == BRIM_KDA_GPU) {
+        quarters(c);
+    } else {
+        pairwise(c);
+    }
+    invert(rounding, c);
+    solve(rounding, bounded || rounding == BRIM_KDA_GPU, c);
+}
+
 void brim_kda_chunk_range(const brim_kda_args *args, const struct brim_kda_task *task,
                           enum brim_kda_rounding rounding, const struct brim_kda_range *range,
                           void *scratch)
 {
     struct chunk *c = scratch;
-    bool bounded = args->lower_bound < 0;
-    int mid = mid_exponent(args);
 
     memmove(c->s, range->state, sizeof c->s); /* they may be the same */
     for (int64_t i = range->begin; i < range->end; i++) {
         int64_t t0 = i * C;
-        load_rows(args, task, t0, c);
-        if (bounded) {
-            decay_rows(rounding, mid, c);
-            pair_products(rounding, mid, c);
-        } else if (rounding == BRIM_KDA_GPU) {
-            quarters(c);
-        } else {
-            pairwise(c);
-        }
-        invert(rounding, c);
-        solve(rounding, bounded || rounding == BRIM_KDA_GPU, c);
+        prepare(args, task, rounding, t0, c);
         if (range->log_bound) range->log_bound[i - range->begin] = log_bound(args, task, t0, c);
         if (range->norm) range->norm[i - range->begin] = norm2(&c->s[0][0], (int64_t)D * D);
         advance(rounding, range->fine, task, t0, range->quiet, c);
@@ -333,12 +341,52 @@ void brim_kda_chunk_task(const brim_kda_args *args, const struct brim_kda_task *
     if (task->final) brim_kda_state_store(args, &state[0][0], task->final);
 }
 
-static void kda_task_c(const brim_kda_args *args, const struct brim_kda_task *task, void *scratch)
+static void kda_prepare_c(const brim_kda_args *args, const struct brim_kda_task *task,
+                          int64_t chunk, int begin, int end, void *work, struct brim_kda_packet *p)
 {
-    brim_kda_chunk_task(args, task, BRIM_KDA_FP32, scratch);
+    struct chunk *c = work;
+    (void)begin, (void)end; /* all columns */
+    prepare(args, task, BRIM_KDA_FP32, chunk * C, c);
+    for (int r = 0; r < C; r++)
+        for (int i = 0; i < D; i++) p->w[r][i] = -c->w[r][i];
+    memcpy(p->qd, c->qd, sizeof p->qd);
+    memcpy(p->kr, c->kr, sizeof p->kr);
+    memcpy(p->z, c->z, sizeof p->z);
+    memcpy(p->mqk, c->mqk, sizeof p->mqk);
+    memcpy(p->gamma, c->gamma, sizeof p->gamma);
+}
+
+/* `advance` over strips of the state. */
+static void kda_advance_c(const struct brim_kda_task *task, int64_t chunk,
+                          const struct brim_kda_packet *p, int begin, int end,
+                          struct brim_kda_state *state)
+{
+    enum { STRIP = BRIM_KDA_STRIP };
+    for (int j = begin; j < end; j += STRIP) {
+        float(*s)[STRIP] = state->strip[j / STRIP], u[C][STRIP];
+        for (int r = 0; r < C; r++) {
+            float o[STRIP] = {0};
+            memcpy(u[r], &p->z[r][j], sizeof u[r]);
+            for (int i = 0; i < D; i++)
+                for (int x = 0; x < STRIP; x++) {
+                    u[r][x] += p->w[r][i] * s[i][x];
+                    o[x] += p->qd[r][i] * s[i][x];
+                }
+            for (int y = 0; y <= r; y++)
+                for (int x = 0; x < STRIP; x++) o[x] += p->mqk[r][y] * u[y][x];
+            for (int x = 0; x < STRIP && chunk * C + r < task->n_tok; x++)
+                task->out[(chunk * C + r) * task->out_token + j + x] = brim_bf16_from_f32(o[x]);
+        }
+        for (int i = 0; i < D; i++) {
+            for (int x = 0; x < STRIP; x++) s[i][x] *= p->gamma[i];
+            for (int r = 0; r < C; r++)
+                for (int x = 0; x < STRIP; x++) s[i][x] += p->kr[r][i] * u[r][x];
+        }
+    }
 }
 
 void brim_cpu_init_kda_c(struct brim_cpu_ops *ops)
 {
-    ops->kda_task = kda_task_c;
+    ops->kda_prepare = kda_prepare_c;
+    ops->kda_advance = kda_advance_c;
 }

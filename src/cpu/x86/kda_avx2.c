@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * KDA of the avx2 tier. */
-#include <immintrin.h>
+#include "cpu/cpu_init.h"
+#include "cpu/x86/vec_avx2.h"
 
 #define LANES 8
 #define VEC __m256
@@ -10,7 +11,6 @@
 #define MUL(a, b) _mm256_mul_ps(a, b)
 #define FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
 
-#include "cpu/cpu_init.h"
 #include "cpu/kda_tmpl.h"
 
 void brim_cpu_init_kda_avx2(struct brim_cpu_ops *ops)

@@ -84,7 +84,7 @@ VEC_INLINE v16 v16_div(v16 a, v16 b)
 {
     return V16_MAP2(_mm256_div_ps, a, b);
 }
-/* The larger; with a NaN among the two, either of them. */
+/* The larger; NaN where b is NaN, either of them where a alone is. */
 VEC_INLINE v16 v16_max(v16 a, v16 b)
 {
     return V16_MAP2(_mm256_max_ps, a, b);
