@@ -34,8 +34,9 @@ typedef enum brim_kernel_device {
 /* ---- Kimi Delta Attention, prefill ----------------------------------------------------------- */
 
 /* Per sequence and value head, with a state S [K = 128][V = 128], for each token t in order:
- *     S <- Diag(exp(g_t)) S;   u = beta_t (v_t - S^T k_t);   S <- S + k_t u^T;   o_t = scale S^T
- * q_t The query/key head of value head hv is hv / (n_value_head / n_head). */
+ *     S <- Diag(exp(g_t)) S;   u = beta_t (v_t - S^T k_t);   S <- S + k_t u^T
+ *     o_t = scale S^T q_t
+ * The query/key head of value head hv is hv / (n_value_head / n_head). */
 
 enum { BRIM_KDA_DIM = 128, BRIM_KDA_CHECKPOINT = 64 };
 
@@ -230,7 +231,8 @@ typedef struct brim_w4_args {
     int group;           /* 32, 64 or 128 */
 
     /* x [n_row][x_stride], y [n_row][y_stride]: strides in elements, at least n_in and n_out. bf16;
-     * on the CPU each may be f32 as well. On CUDA rows of x start on 16 bytes. */
+     * on the CPU each may be f32 as well. On CUDA rows of x start on 16 bytes, and more than 112
+     * rows of y are stored fastest where they do too. */
     const void *x;
     void *y;
     int64_t x_stride, y_stride;

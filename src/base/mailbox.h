@@ -6,11 +6,12 @@
  * Word = generation << 3 | bits: 001 ready, 010 owner 0 done, 100 owner 1 done. Use u of a slot in
  * a launch has generation epoch + 1 + u modulo 2^29, where the epoch is what the launch found
  * before adding its uses per slot; so words left by any earlier launch, finished or not, match
- * nothing. helper, first use:  anything         -> gen|001   (the launch itself is ordered behind
- * the last one) helper, later use:  (gen-1)|free     -> gen|001   acquire; write the packet;
- * release owner 0, owner 1:   set 010, set 100 independently, release, after their last read of the
- * packet free is 011 with one owner, 111 with two. Words are compared by equality, never by order.
- */
+ * nothing. Words are compared by equality, never by order.
+ *
+ *   helper, first use: anything       -> gen|001: the launch itself is ordered behind the last one
+ *   helper, later use: (gen - 1)|free -> gen|001: acquire; write the packet; release
+ *   owner 0, owner 1:  set 010, set 100 independently, release, after their last read of the packet
+ *   free:              011 with one owner, 111 with two */
 #ifndef BRIM_BASE_MAILBOX_H
 #define BRIM_BASE_MAILBOX_H
 
