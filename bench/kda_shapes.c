@@ -7,7 +7,7 @@
 #include "kda_cuda.h"
 
 static const int64_t mixed[] = {1300, 547, 2048, 963, 271, 3063}, even[] = {1024, 1024, 1024, 1024},
-                     steep[] = {4096, 64, 64, 64, 64, 0, 64, 64};
+                     steep[] = {4096, 64, 64, 64, 64, 0, 64, 64}, few[] = {70, 0, 33, 129};
 
 static const struct bench_kda_shape all_shapes[] = {
     {1, 2048, 1, NULL, 0},  {1, 2048, 4, NULL, 0},   {1, 2048, 8, NULL, 0},
@@ -30,6 +30,9 @@ static const struct bench_kda_shape all_shapes[] = {
 
     {1, 2048, 1, NULL, 1},  {1, 2048, 4, NULL, 1},   {1, 2048, 8, NULL, 1},
     {1, 8192, 32, NULL, 1},
+
+    {1, 256, 1, NULL, 0},   {2, 96, 2, NULL, 0},     {4, 232, 1, few, 0},
+    {1, 130, 1, NULL, 1},
 };
 
 /* The router's sweep: one sequence with every number of heads, more sequences with some of them.
@@ -54,11 +57,9 @@ struct bench_kda_shape *bench_kda_set(const char *name, int part, int n_part, si
     static const struct {
         const char *name;
         size_t begin, end;
-    } sets[] = {{"seed", 0, 6},
-                {"lengths", 6, 37},
-                {"packed", 37, 42},
-                {"softplus", 42, sizeof all_shapes / sizeof *all_shapes},
-                {"all", 0, sizeof all_shapes / sizeof *all_shapes}};
+    } sets[] = {{"seed", 0, 6},     {"lengths", 6, 37},
+                {"packed", 37, 42}, {"softplus", 42, 46},
+                {"all", 0, 46},     {"tiny", 46, sizeof all_shapes / sizeof *all_shapes}};
     enum { MAX_SWEEP = 1024 };
     struct bench_kda_shape *shapes = malloc(MAX_SWEEP * sizeof *shapes);
     size_t n_all = 0;

@@ -41,7 +41,7 @@ endfunction()
 function(brim_emulated_programs)
   enable_testing()
   file(GLOB programs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.c
-       ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.cu)
+       ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.cu ${PROJECT_SOURCE_DIR}/tests/cuda/bench_kda.c)
   foreach(source ${programs})
     get_filename_component(name ${source} NAME_WE)
     if(name MATCHES "_engine$" AND NOT TARGET brim_engine_objects)
@@ -55,6 +55,11 @@ function(brim_emulated_programs)
     set_target_properties(emu_${name} PROPERTIES LINKER_LANGUAGE CXX)
     brim_emulated(emu_${name})
     target_link_libraries(emu_${name} PRIVATE Threads::Threads m)
+    if(name STREQUAL bench_kda) # its checks, at set tiny; its times say nothing
+      target_sources(emu_${name} PRIVATE ${PROJECT_SOURCE_DIR}/bench/kda_cuda.c
+                     ${PROJECT_SOURCE_DIR}/bench/kda_shapes.c)
+      target_include_directories(emu_${name} PRIVATE ${PROJECT_SOURCE_DIR}/app/cli)
+    endif()
     if(name MATCHES "_engine$")
       target_sources(emu_${name} PRIVATE $<TARGET_OBJECTS:brim_engine_objects>)
       target_link_libraries(emu_${name} PRIVATE PkgConfig::JANSSON PkgConfig::PCRE2

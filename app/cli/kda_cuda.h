@@ -23,10 +23,10 @@ struct bench_kda_shape {
 enum { BENCH_KDA_SWEEP_ROWS = 1 << 21 };
 
 /* "seed": T 2048 and 4096 by H 1, 4, 8. "lengths": T 512..65536, H 1..96. "packed": mixes.
- * "softplus": some under the gate without a bound. "all": the four. "sweep": T 64..131072, H 1..96,
- * N 1..64, for the router's table (tools/kda_route_table.py). Of these every n_part-th from
- * `part` (1 .. n_part) on, so that parts take about as long; free() it. NULL for a name that
- * is none of them, or without memory. */
+ * "softplus": some under the gate without a bound. "all": the four. "tiny": a few for an emulator.
+ * "sweep": T 64..131072, H 1..96, N 1..64, for the router's table (tools/kda_route_table.py). Of
+ * these every n_part-th from `part` (1 .. n_part) on, so that parts take about as long; free() it.
+ * NULL for a name that is none of them, or without memory. */
 struct bench_kda_shape *bench_kda_set(const char *name, int part, int n_part, size_t *n);
 /* "2/8" */
 bool bench_kda_part(const char *text, int *part, int *n_part);
@@ -53,8 +53,8 @@ struct bench_kda_options {
  * then a line a shape: B, T, H, the automatic choice with allow_split, m128, the fastest
  * owner-helper route, the ratio. Before anything is timed m128 must be right against fp64, output
  * and final state of every serial route those of m128 bit for bit, and the split's error at most
- * 1.2 times m128's; a split call in which nothing was cut is not timed. *n_wrong counts routes that
- * failed. */
+ * 1.2 times m128's; a split call with a cut that does not hold is not timed. *n_wrong counts routes
+ * that failed. */
 brim_status bench_kda_cuda(const struct bench_kda_shape *shapes, size_t n_shape,
                            const struct bench_kda_options *options, int *n_wrong, brim_error *err);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `brim bench kda --device cuda` (kda_cuda.h) as a program that needs the driver alone.
  *     bench_kda [SET [ROUTE,...|all [SAMPLES [CHECK_HEADS [I/N]]]]]
- * SET: seed, lengths, packed, softplus, all, sweep; I/N: part I of N of it. */
+ * SET: seed, lengths, packed, softplus, all, tiny, sweep; I/N: part I of N of it. On the emulator
+ * (preset emu) `emu_bench_kda tiny all 1` runs its checks; the times there mean nothing. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

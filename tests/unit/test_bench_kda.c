@@ -49,7 +49,8 @@ static void the_sweep_covers_the_region(void **state)
 static void parts_make_the_whole(void **state)
 {
     (void)state;
-    static const char *const names[] = {"seed", "lengths", "packed", "softplus", "all", "sweep"};
+    static const char *const names[] = {"seed", "lengths", "packed", "softplus",
+                                        "all",  "tiny",    "sweep"};
     for (size_t s = 0; s < sizeof names / sizeof *names; s++) {
         size_t n, sum = 0, least = SIZE_MAX, most = 0;
         struct bench_kda_shape *whole = bench_kda_set(names[s], 1, 1, &n);
