@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/w4_gemv.h"
 
-#include <stdbool.h>
+#include <string.h>
 
 /* Cycles times 2 n_sm, fitted to cold launches and to chains of dependent launches of seven shapes
  * at 1 and 8 rows (bench/results/h200/w4_gemv.csv): a unit of a pair costs a multiprocessor 30, a
@@ -44,4 +44,22 @@ struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_in, int64_t n_out, int
         }
     }
     return best;
+}
+
+static const char *const kernel_names[] = {
+    [BRIM_W4_GEMV_BF16] = "bf16", [BRIM_W4_GEMV_INT8] = "int8"};
+
+const char *brim_w4_gemv_kernel_name(enum brim_w4_gemv_kernel kernel)
+{
+    return kernel_names[kernel];
+}
+
+bool brim_w4_gemv_plan_name(struct brim_w4_gemv_plan *plan, const char *name)
+{
+    for (int i = 0; i < (int)(sizeof kernel_names / sizeof *kernel_names); i++)
+        if (!strcmp(name, kernel_names[i])) {
+            plan->kernel = (enum brim_w4_gemv_kernel)i;
+            return true;
+        }
+    return false;
 }

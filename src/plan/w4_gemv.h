@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The schedule of the W4 kernel for one to eight rows (src/cuda/w4/gemv.cu) as a value: how many
- * outputs a CTA has and how many warps and CTAs share their reduction. */
+ * The schedule of the W4 kernels for one to eight rows (src/cuda/w4/gemv.h) as a value: which of
+ * the two, how many outputs a CTA has and how many warps and CTAs share their reduction. */
 #ifndef BRIM_PLAN_W4_GEMV_H
 #define BRIM_PLAN_W4_GEMV_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -13,6 +14,11 @@ extern "C" {
 enum {
     BRIM_W4_GEMV_ROWS = 8,  /* the most rows of one call */
     BRIM_W4_GEMV_WARPS = 12 /* the most warps of a CTA */
+};
+
+enum brim_w4_gemv_kernel {
+    BRIM_W4_GEMV_BF16 = 0, /* gemv.cu: what is chosen */
+    BRIM_W4_GEMV_INT8 = 1  /* gemv_int8.cu: by name only; not yet run on a GPU */
 };
 
 /* A CTA has n_pair pairs of 16 outputs. The 128-input units of the reduction are one line cut into
@@ -25,10 +31,17 @@ struct brim_w4_gemv_plan {
     int split;      /* CTAs of a cluster: 1, 2, 4 or 8 */
     int64_t n_unit; /* of 128 inputs */
     int64_t n_cta;  /* split times the groups of n_pair pairs */
+    enum brim_w4_gemv_kernel kernel;
 };
 
-/* From shape and multiprocessors, for every n_row alike. Dimensions >= 1. */
+/* From shape and multiprocessors, for every n_row alike, kernel BRIM_W4_GEMV_BF16. Dimensions >= 1.
+ */
 struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_in, int64_t n_out, int n_sm);
+
+/* "bf16" or "int8"; the second form is false, and *plan as it was, where the name is neither. A
+ * schedule fits both kernels. */
+const char *brim_w4_gemv_kernel_name(enum brim_w4_gemv_kernel kernel);
+bool brim_w4_gemv_plan_name(struct brim_w4_gemv_plan *plan, const char *name);
 
 /* First unit of part `part` of split * n_part; part + 1 gives its end. */
 static inline int64_t brim_w4_gemv_part(const struct brim_w4_gemv_plan *plan, int64_t part)

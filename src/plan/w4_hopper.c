@@ -46,8 +46,9 @@ size_t brim_w4_hopper_plan_print(const struct brim_w4_hopper_plan *plan, char *t
     int len = 0;
     switch (plan->kernel) {
     case BRIM_W4_KERNEL_GEMV:
-        len = snprintf(text, capacity, "gemv: %d pairs %d parts split %d", g->n_pair, g->n_part,
-                       g->split);
+        len =
+            snprintf(text, capacity, "gemv%s: %d pairs %d parts split %d",
+                     g->kernel == BRIM_W4_GEMV_INT8 ? " int8" : "", g->n_pair, g->n_part, g->split);
         break;
     case BRIM_W4_KERNEL_CLUSTER:
         len = snprintf(text, capacity, "cluster: %d tokens %d slabs %d parts split %d", c->n_token,

@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The W4 kernel for one to eight rows on the GPU: shapes, parameter types, epilogues, plans and the
- * norm in front, against an fp64 product; equal bits of a row whatever its neighbours; or its
- * times: each projection cold, then the four products of a layer as a chain.
+ * The two W4 kernels for one to eight rows on the GPU: shapes, parameter types, epilogues, plans
+ * and the norm in front, against an fp64 product; equal bits of a row whatever its neighbours; what
+ * the integer kernel promises beyond that; or their times (gemv_bench.cuh).
  * Ends with the line "N passed, N failed, N skipped".
- *   gpu_check_gemv [short | bench | sweep] */
-#include "cuda/w4/gemv.h"
-#include "w4_problem.cuh"
+ *   gpu_check_gemv [bf16 | int8] [short | small | bench | sweep]
+ * A name: that kernel alone. short: for the sanitizers; small: without the model's shapes, for the
+ * emulator; sweep: times of other plans as well. */
+#include "gemv_bench.cuh"
+
+/* The kernel under test. */
+static brim_w4_gemv_kernel kernel;
 
 static brim_w4_gemv_plan plan_of(const problem &p, int n_sm)
 {
-    return brim_w4_gemv_plan_make(p.n_in, p.n_out, n_sm);
+    brim_w4_gemv_plan plan = brim_w4_gemv_plan_make(p.n_in, p.n_out, n_sm);
+    plan.kernel = kernel;
+    return plan;
 }
 
 static bool launch(problem &p, const brim_w4_gemv_plan &plan, const brim_cuda_w4_norm *norm,
@@ -38,9 +44,10 @@ static void check(problem &p, const char *form, double bound, const brim_w4_gemv
     bool clean;
     double e = p.error(&clean);
     bound *= 1 + 3 / sqrt(2.0 * (double)(p.n_row * p.n_y()));
-    char text[120];
-    snprintf(text, sizeof text, " pair %d part %d split %d: rms %.3e bound %.1e%s", plan.n_pair,
-             plan.n_part, plan.split, e, bound, clean ? "" : " NOT CLEAN");
+    char text[140];
+    snprintf(text, sizeof text, " %s pair %d part %d split %d: rms %.3e bound %.1e%s",
+             brim_w4_gemv_kernel_name(kernel), plan.n_pair, plan.n_part, plan.split, e, bound,
+             clean ? "" : " NOT CLEAN");
     expect(clean && e <= bound, p.name(form) + text);
 }
 
@@ -67,14 +74,6 @@ static void check_problem(problem &p, int n_sm)
     p.args.out_bias = nullptr;
 }
 
-/* Plans of every form. */
-static brim_w4_gemv_plan pinned(int64_t in, int64_t out, int n_pair, int n_part, int split)
-{
-    brim_w4_gemv_plan plan = {n_pair, n_part, split, (in + 127) / 128, 0};
-    plan.n_cta = (out + n_pair * 32 - 1) / (n_pair * 32) * split;
-    return plan;
-}
-
 static void check_plans(problem &p)
 {
     p.args.epilogue = BRIM_W4_STORE_F32;
@@ -83,7 +82,8 @@ static void check_plans(problem &p)
             for (int split = 1; split <= 8; split *= 2) {
                 if (n_pair * n_part > BRIM_W4_GEMV_WARPS || n_part * split > (p.n_in + 127) / 128)
                     continue;
-                check(p, "gemv plan", F32_BOUND, pinned(p.n_in, p.n_out, n_pair, n_part, split), 0);
+                check(p, "gemv plan", F32_BOUND,
+                      pinned(kernel, p.n_in, p.n_out, n_pair, n_part, split), 0);
             }
     p.args.epilogue = BRIM_W4_STORE_BF16;
 }
@@ -173,265 +173,176 @@ static void check_range(int n_sm)
                 v = brim_bf16_from_f32(brim_f32_from_bf16(v) * (k % 5 == 0 ? size : 1e-3f * size));
             }
         p.x.from(hx);
-        ref_params rp = {p.x.ptr,          (const uint8_t *)p.codes.ptr,
-                         p.scales_f32.ptr, p.biases_f32.ptr,
-                         p.ref.ptr,        p.n_row,
-                         p.n_in,           p.n_out,
-                         p.x_stride,       p.group};
-        brim_launch_shape shape = {};
-        shape.grid = dim3((unsigned)((p.n_row * p.n_out + 127) / 128)), shape.block = dim3(128);
-        brim_error err = {};
-        if (BRIM_LAUNCH(ref_kernel, shape, nullptr, rp, &err) != BRIM_OK) exit(1);
+        p.refer();
         p.args.epilogue = BRIM_W4_STORE_F32;
         check(p, "gemv range", F32_BOUND, plan_of(p, n_sm), 0);
     }
 }
 
-/* ---- times ----------------------------------------------------------------------------------- */
+/* ---- the integer kernel ---------------------------------------------------------------------- */
 
-static double median(std::vector<double> v)
+/* y exactly: every sum fits f32. `small`: x in multiples of 2^-21 beside +2 and -2 of equal codes,
+ * which need all three digits; else multiples of 2^-8 up to 2. */
+static void check_exact(int64_t rows, int group, brim_dtype dtype, bool small, int n_sm)
 {
-    std::sort(v.begin(), v.end());
-    return v[v.size() / 2];
-}
-
-/* Median microseconds of a graph of what `body` launches; `flush` bytes are overwritten before each
- * replay. */
-template <typename F>
-static double time_graph(cudaStream_t stream, uint8_t *flush, size_t flush_bytes, int n_sample,
-                         F body)
-{
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    body();
-    CHECK(cudaStreamEndCapture(stream, &graph));
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    CHECK(cudaGraphUpload(exec, stream));
-    cudaEvent_t a, b;
-    CHECK(cudaEventCreate(&a));
-    CHECK(cudaEventCreate(&b));
-    std::vector<double> us;
-    for (int i = 0; i < n_sample + 3; i++) {
-        if (flush_bytes) CHECK(cudaMemsetAsync(flush, i, flush_bytes, stream));
-        CHECK(cudaEventRecord(a, stream));
-        CHECK(cudaGraphLaunch(exec, stream));
-        CHECK(cudaEventRecord(b, stream));
-        CHECK(cudaEventSynchronize(b));
-        float ms;
-        CHECK(cudaEventElapsedTime(&ms, a, b));
-        if (i >= 3) us.push_back(ms * 1e3);
-    }
-    cudaEventDestroy(a), cudaEventDestroy(b);
-    cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
-    return median(us);
-}
-
-struct tiny_params {
-    int *p;
-};
-static __global__ void tiny_kernel(tiny_params p)
-{
-    if (threadIdx.x == 0) *p.p = 1;
-}
-
-/* A matrix of random codes and small parameters, packed order, no reference. */
-struct matrix {
-    device_array<uint8_t> codes, params;
-    brim_cuda_w4_packed packed;
-    matrix(int64_t in, int64_t out)
-        : codes(brim_cuda_w4_packed_codes_bytes(out, in)),
-          params(brim_cuda_w4_packed_params_bytes(out, in, 128, BRIM_DTYPE_BF16))
-    {
-        static std::vector<uint8_t> hc(16 << 20), hp(2 << 20);
-        static bool ready;
-        if (!ready) {
-            brim_rng rng;
-            brim_rng_seed(&rng, 1);
-            for (size_t i = 0; i < hc.size(); i += 4) {
-                uint32_t v = brim_rng_u32(&rng);
-                memcpy(&hc[i], &v, 4);
-            }
-            for (size_t i = 0; i < hp.size(); i += 2) {
-                uint16_t v = brim_bf16_from_f32((brim_rng_uniform(&rng) - 0.5f) * 0.02f);
-                memcpy(&hp[i], &v, 2);
-            }
-            ready = true;
+    problem p(rows, group == 128 ? 640 : 576, 80, group, dtype, SPECIAL_NONE);
+    brim_rng rng;
+    brim_rng_seed(&rng, (uint64_t)(rows * 7 + group + small));
+    std::vector<uint16_t> hx = p.x.to_host();
+    std::vector<uint32_t> hc = p.codes.to_host();
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t k = 0; k < p.n_in; k++) {
+            int in = (int)(k % group), i = (int)(brim_rng_u32(&rng) % 255) - 127;
+            float v = small ? (in == 3   ? 2.0f
+                               : in == 9 ? -2.0f
+                                         : (float)i * 0x1p-21f)
+                            : (float)i * (k % 3 ? 0x1p-8f : 0x1p-6f);
+            hx[r * p.x_stride + k] = brim_bf16_from_f32(v);
         }
-        for (size_t i = 0; i < codes.n; i += hc.size())
-            CHECK(cudaMemcpy(codes.ptr + i, hc.data(), std::min(hc.size(), codes.n - i),
-                             cudaMemcpyHostToDevice));
-        for (size_t i = 0; i < params.n; i += hp.size())
-            CHECK(cudaMemcpy(params.ptr + i, hp.data(), std::min(hp.size(), params.n - i),
-                             cudaMemcpyHostToDevice));
-        packed = {out,       in,        (out + 63) / 64, (in + 127) / 128, 128, BRIM_DTYPE_BF16,
-                  codes.ptr, params.ptr};
+    /* Codes of inputs 3 and 9 of a group alike: nibbles 3 of a word and 1 of the next. */
+    for (size_t i = 0; small && i < hc.size(); i += (size_t)group / 8)
+        hc[i + 1] = (hc[i + 1] & ~0xF0u) | (hc[i] >> 8 & 0xF0u);
+    p.x.from(hx), p.codes.from(hc);
+    std::vector<float> fs = p.scales_f32.to_host(), fb = fs;
+    for (size_t i = 0; i < fs.size(); i++) {
+        fs[i] = (brim_rng_u32(&rng) & 1 ? 0.5f : -0.25f);
+        fb[i] = (float)((int)(brim_rng_u32(&rng) % 15) - 7) * 0.25f;
     }
-    /* Outputs out0 .. out0 + out - 1, multiples of 64. */
-    brim_cuda_w4_packed rows(int64_t out0, int64_t out) const
-    {
-        brim_cuda_w4_packed r = packed;
-        int64_t unit = out0 / 64 * packed.n_unit;
-        r.n_out = out, r.n_slab = out / 64;
-        r.codes = codes.ptr + unit * 4096, r.params = params.ptr + unit * 256;
-        return r;
-    }
-};
-
-struct buffers {
-    device_array<uint16_t> x, y, act;
-    device_array<float> stream_x, norm_weight, logits;
-    buffers()
-        : x(8 * 9728), y(8 * 19456), act(8 * 9728), stream_x(8 * 2560), norm_weight(2560),
-          logits(8 * 151936)
-    {
-        std::vector<uint16_t> hx(x.n, brim_bf16_from_f32(0.5f));
-        x.from(hx), act.fill(0);
-        std::vector<float> hf(stream_x.n, 0.5f), hw(2560, 1.0f);
-        stream_x.from(hf), norm_weight.from(hw);
-    }
-};
-
-static void must(brim_status status, const brim_error &err)
-{
-    if (status == BRIM_OK) return;
-    printf("%s\n", err.text);
-    exit(1);
+    p.set_params(fs, fb);
+    p.pack();
+    p.refer();
+    p.args.epilogue = BRIM_W4_STORE_F32;
+    if (!launch(p, plan_of(p, n_sm), nullptr, 0)) return;
+    std::vector<uint16_t> hy = p.y.to_host();
+    std::vector<double> want = p.ref.to_host();
+    int n_off = 0;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t o = 0; o < p.n_out; o++)
+            n_off += ((float *)hy.data())[r * p.y_stride + o] != want[r * p.n_out + o];
+    expect(n_off == 0, p.name("gemv int8 is exact") + " off: " + std::to_string(n_off));
 }
 
-static void gemv(const buffers &b, const brim_cuda_w4_packed &m, const void *x, void *y,
-                 int64_t rows, brim_w4_epilogue epilogue, bool norm, const brim_w4_gemv_plan &plan,
-                 int pdl, cudaStream_t stream)
+enum spread { SPREAD, OUTLIER, ALL_ONES, TINY, HUGE_X, SPREADS };
+
+static float spread_value(spread kind, int64_t k, brim_rng *rng)
 {
-    brim_cuda_w4 a = {};
-    a.n_row = rows, a.n_in = m.n_in, a.n_out = m.n_out;
-    a.x = x, a.x_stride = m.n_in, a.y = y;
-    a.y_stride = epilogue == BRIM_W4_SWIGLU ? m.n_out / 2 : m.n_out;
-    a.epilogue = epilogue;
-    brim_cuda_w4_norm n = {b.stream_x.ptr, 2560, b.norm_weight.ptr, 1e-6f};
-    brim_error err = {};
-    must(brim_cuda_w4_gemv(&a, &m, norm ? &n : nullptr, &plan, pdl, stream, &err), err);
+    float sign = brim_rng_u32(rng) & 1 ? 1.0f : -1.0f;
+    switch (kind) {
+    case SPREAD:
+        return sign * ldexpf(1 + brim_rng_uniform(rng), -(int)(brim_rng_u32(rng) % 28));
+    case OUTLIER:
+        return k % 41 == 7 ? sign * 6e4f : gaussian(rng);
+    case ALL_ONES: /* the largest of a binade: one more bit for the sign of the digits */
+        return sign * ldexpf(1.9921875f, -(int)(brim_rng_u32(rng) % 3));
+    case TINY:
+        return gaussian(rng) * ldexpf(1, k / 128 % 2 ? -100 : -112);
+    default:
+        return gaussian(rng) * 0x1p117f;
+    }
 }
 
-/* The four products of a layer, layer after layer, weights of SETS layers in turn. */
-static void bench_chain(buffers &b, int n_sm, cudaStream_t stream)
+/* Every output within the bound of docs/numerics.md. Returns the largest share of it. */
+static double share_of_bound(const problem &p, const brim_w4_gemv_plan &plan)
 {
-    enum { SETS = 6, LAYERS = 36 };
-    matrix qkv(2560, 6144 * SETS), o(4096, 2560 * SETS), gateup(2560, 19456 * SETS),
-        down(9728, 2560 * SETS);
-    brim_w4_gemv_plan pq = brim_w4_gemv_plan_make(2560, 6144, n_sm),
-                      po = brim_w4_gemv_plan_make(4096, 2560, n_sm),
-                      pg = brim_w4_gemv_plan_make(2560, 19456, n_sm),
-                      pd = brim_w4_gemv_plan_make(9728, 2560, n_sm);
-    for (int64_t rows : {1, 2, 4, 8})
-        for (int pdl = 0; pdl < 2; pdl++) {
-            double us = time_graph(stream, nullptr, 0, 10, [&] {
-                for (int l = 0; l < LAYERS; l++) {
-                    int s = l % SETS;
-                    gemv(b, qkv.rows(s * 6144, 6144), nullptr, b.y.ptr, rows, BRIM_W4_STORE_BF16,
-                         true, pq, pdl, stream);
-                    gemv(b, o.rows(s * 2560, 2560), b.y.ptr, b.stream_x.ptr, rows, BRIM_W4_ADD_F32,
-                         false, po, pdl, stream);
-                    gemv(b, gateup.rows(s * 19456, 19456), nullptr, b.act.ptr, rows, BRIM_W4_SWIGLU,
-                         true, pg, pdl, stream);
-                    gemv(b, down.rows(s * 2560, 2560), b.act.ptr, b.stream_x.ptr, rows,
-                         BRIM_W4_ADD_F32, false, pd, pdl, stream);
+    std::vector<uint16_t> hx = p.x.to_host(), hy = p.y.to_host();
+    std::vector<uint32_t> hc = p.codes.to_host();
+    std::vector<float> fs = p.scales_f32.to_host(), fb = p.biases_f32.to_host();
+    std::vector<double> ref = p.ref.to_host();
+    const uint8_t *codes = (const uint8_t *)hc.data();
+    int64_t parts = plan.split * plan.n_part, n_group = p.n_in / p.group;
+    int64_t longest = (plan.n_unit + parts - 1) / parts * (128 / p.group);
+    double roundings = (double)(longest + plan.n_part + plan.split + 14), worst = 0;
+    for (int64_t r = 0; r < p.n_row; r++)
+        for (int64_t o = 0; o < p.n_out; o++) {
+            double rounded = 0, a = 0;
+            for (int64_t i = 0; i < n_group; i++) {
+                double most = 0, sum = 0, sum_qx = 0, sum_q = 0;
+                for (int64_t k = i * p.group; k < (i + 1) * p.group; k++) {
+                    double x = fabs((double)brim_f32_from_bf16(hx[r * p.x_stride + k]));
+                    int q = codes[(o * p.n_in + k) / 2] >> (k % 2 ? 4 : 0) & 15;
+                    most = std::max(most, x), sum += x, sum_qx += q * x, sum_q += q;
                 }
-            });
-            printf("layer,%lld,0,0,0,0,0,,%s,%.2f\n", (long long)rows, pdl ? "pdl" : "serial",
-                   us / LAYERS);
+                most = std::max(most, 0x1p-99) / (1 - 0x1p-8);
+                double s = fabs((double)fs[o * n_group + i]), b = fabs((double)fb[o * n_group + i]);
+                rounded += (s * sum_q + b) * most * 0x1p-23;
+                a += s * (sum_qx + sum_q * most * 0x1p-6) + b * sum;
+            }
+            double bound = rounded + roundings * (a * 0x1p-24 + 0x1p-126);
+            double off = fabs(((float *)hy.data())[r * p.y_stride + o] - ref[r * p.n_out + o]);
+            worst = off <= bound ? std::max(worst, off / bound) : INFINITY; /* NaN as well */
+            if (worst == INFINITY) return worst;
         }
+    return worst;
 }
 
-/* cold: one launch of a graph after the caches were overwritten, the clock of the peers' table.
- * node: one of many launches over rotating weights; pdl: the same with dependent launch. */
-static void bench(int n_sm, bool sweep)
+static void check_bound(int64_t rows, int group, brim_dtype dtype, spread kind, int n_sm)
 {
-    printf("projection,rows,in,out,pair,part,split,norm,cold,node,pdl\n");
-    cudaStream_t stream;
-    CHECK(cudaStreamCreate(&stream));
-    device_array<uint8_t> flush(256u << 20);
-    device_array<int> word(1);
-    buffers b;
-    brim_error err = {};
-    tiny_params tp = {word.ptr};
-    brim_launch_shape one = {};
-    one.grid = dim3(1), one.block = dim3(32);
-    double clock_us = time_graph(stream, flush.ptr, flush.n, 30, [&] {
-        must(BRIM_LAUNCH(tiny_kernel, one, stream, tp, &err), err);
-    });
-    printf("clock,0,0,0,0,0,0,0,%.2f,,\n", clock_us);
-    static const struct {
-        const char *name;
-        int64_t in, out;
-    } shapes[] = {{"q", 2560, 4096},       {"kv", 2560, 1024},    {"o", 4096, 2560},
-                  {"gate", 2560, 9728},    {"down", 9728, 2560},  {"qkv", 2560, 6144},
-                  {"gateup", 2560, 19456}, {"head", 2560, 151936}};
-    for (auto &s : shapes) {
-        /* 200 MB, four times the cache. */
-        int64_t sets = std::max<int64_t>(1, (400 << 20) / (s.in * s.out));
-        matrix m(s.in, s.out * sets);
-        brim_w4_gemv_plan chosen = brim_w4_gemv_plan_make(s.in, s.out, n_sm);
-        for (int64_t rows : {1, 2, 4, 8}) {
-            auto row = [&](const brim_w4_gemv_plan &plan, bool norm) {
-                bool wide = s.out > 100000;
-                brim_w4_epilogue e = wide ? BRIM_W4_STORE_F32 : BRIM_W4_STORE_BF16;
-                void *y = wide ? (void *)b.logits.ptr : (void *)b.y.ptr;
-                double us[3];
-                us[0] = time_graph(stream, flush.ptr, flush.n, 15, [&] {
-                    gemv(b, m.rows(0, s.out), b.x.ptr, y, rows, e, norm, plan, 0, stream);
-                });
-                for (int pdl = 0; pdl < 2; pdl++)
-                    us[1 + pdl] = time_graph(stream, nullptr, 0, 7,
-                                             [&] {
-                                                 for (int64_t i = 0; i < sets; i++)
-                                                     gemv(b, m.rows(i * s.out, s.out), b.x.ptr, y,
-                                                          rows, e, norm, plan, pdl, stream);
-                                             }) /
-                                  (double)sets;
-                printf("%s,%lld,%lld,%lld,%d,%d,%d,%d,%.2f,%.2f,%.2f\n", s.name, (long long)rows,
-                       (long long)s.in, (long long)s.out, plan.n_pair, plan.n_part, plan.split,
-                       norm, us[0], us[1], us[2]);
-            };
-            row(chosen, false);
-            if (s.in == 2560) row(chosen, true);
-            if (!sweep || (rows != 1 && rows != 8)) continue;
-            for (int split = 1; split <= 8; split *= 2)
-                for (int n_pair : {1, 2, 3, 4, 5, 6, BRIM_W4_GEMV_WARPS + 0}) {
-                    int64_t units = chosen.n_unit / split;
-                    int n_part = (int)std::min<int64_t>(BRIM_W4_GEMV_WARPS / n_pair, units);
-                    int64_t most = (units + n_part - 1) / n_part;
-                    n_part = (int)((units + most - 1) / most);
-                    brim_w4_gemv_plan plan = pinned(s.in, s.out, n_pair, n_part, split);
-                    bool sane = s.out > 100000 ? split == 1 && n_pair > 2
-                                               : plan.n_cta >= 60 && plan.n_cta <= 310;
-                    if (sane) row(plan, false);
-                }
-        }
-    }
-    bench_chain(b, n_sm, stream);
+    problem p(rows, group == 128 ? 640 : 576, 80, group, dtype, SPECIAL_NONE);
+    brim_rng rng;
+    brim_rng_seed(&rng, (uint64_t)(rows * 11 + group + kind));
+    std::vector<uint16_t> hx = p.x.to_host();
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t k = 0; k < p.n_in; k++)
+            hx[r * p.x_stride + k] = brim_bf16_from_f32(spread_value(kind, k, &rng));
+    p.x.from(hx);
+    p.refer();
+    p.args.epilogue = BRIM_W4_STORE_F32;
+    brim_w4_gemv_plan plan = plan_of(p, n_sm);
+    if (!launch(p, plan, nullptr, 0)) return;
+    double share = share_of_bound(p, plan);
+    expect(share <= 1, p.name("gemv int8 bound") + " of x " + std::to_string(kind));
 }
 
-int main(int argc, char **argv)
+/* NaN or infinity in one group of a row: that row is NaN, the others keep their bits. */
+static void check_not_finite(int64_t rows, uint16_t value, int n_sm)
 {
-    bool brief = argc > 1 && !strcmp(argv[1], "short"); /* for the sanitizers */
-    bool sweep = argc > 1 && !strcmp(argv[1], "sweep"); /* other plans as well */
-    bool timed = sweep || (argc > 1 && !strcmp(argv[1], "bench"));
-    struct brim_cuda_device device;
-    brim_error err = {};
-    if (brim_cuda_device_get(0, &device, &err) != BRIM_OK) {
-        printf("SKIP: %s\n0 passed, 0 failed, 1 skipped\n", err.text);
-        return 77;
+    problem p(rows, 576, 80, 64, BRIM_DTYPE_F16, SPECIAL_NONE);
+    p.args.epilogue = BRIM_W4_STORE_F32;
+    if (!launch(p, plan_of(p, n_sm), nullptr, 0)) return;
+    std::vector<uint16_t> before = p.y.to_host(), hx = p.x.to_host();
+    const int64_t bad = rows / 2;
+    hx[bad * p.x_stride + 500] = value;
+    p.x.from(hx);
+    if (!launch(p, plan_of(p, n_sm), nullptr, 0)) return;
+    std::vector<uint16_t> after = p.y.to_host();
+    bool good = true;
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t at = r * p.y_stride * 2;
+        for (int64_t o = 0; r == bad && o < p.n_out; o++)
+            good &= (bool)isnan(((float *)&after[at])[o]);
+        if (r != bad) good &= !memcmp(&before[at], &after[at], p.n_out * 4);
     }
-    int n_sm = device.n_sm;
+    expect(good, p.name("gemv int8 beside a row that is not finite"));
+}
+
+static void check_int8(bool brief, int n_sm)
+{
+    static const brim_dtype dtypes[] = {BRIM_DTYPE_BF16, BRIM_DTYPE_F16, BRIM_DTYPE_F32};
+    for (int64_t rows : {1, 2, 3, 8})
+        for (int group : {32, 64, 128}) {
+            if (brief && (rows > 2 || group != 64)) continue;
+            for (brim_dtype dtype : dtypes)
+                for (int small = 0; small < 2; small++)
+                    check_exact(rows, group, dtype, small, n_sm);
+            for (int kind = 0; kind < SPREADS; kind++)
+                check_bound(rows, group, BRIM_DTYPE_F32, (spread)kind, n_sm);
+        }
+    for (uint16_t value : {0x7F80, 0xFF80, 0x7FC0, 0xFFFF}) {
+        check_not_finite(1, value, n_sm);
+        check_not_finite(5, value, n_sm);
+    }
+}
+
+static void check_all(bool brief, bool small, int n_sm)
+{
+    if (kernel == BRIM_W4_GEMV_INT8) check_int8(brief, n_sm);
     if (brief) {
         for (int64_t r : {1, 5}) {
             problem p(r, 576, 208, 64, BRIM_DTYPE_BF16, SPECIAL_NONE);
             check_problem(p, n_sm);
         }
         check_norm(3, 576, 208, 32, BRIM_DTYPE_F16, n_sm);
-        printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
-        return n_failed != 0;
+        return;
     }
     static const brim_dtype dtypes[] = {BRIM_DTYPE_BF16, BRIM_DTYPE_F16, BRIM_DTYPE_F32};
     for (brim_dtype dtype : dtypes)
@@ -442,16 +353,16 @@ int main(int argc, char **argv)
                 if (r == 3) check_plans(p);
             }
     for (int64_t r = 1; r <= 8; r++) {
-        problem a(r, 576, 1536, 32, BRIM_DTYPE_F16, SPECIAL_NONE); /* 4.5 units */
+        problem a(r, 576, small ? 304 : 1536, 32, BRIM_DTYPE_F16, SPECIAL_NONE); /* 4.5 units */
         check_problem(a, n_sm);
-        problem b(r, 2560, 1031, 128, BRIM_DTYPE_BF16, SPECIAL_NONE);
+        problem b(r, 2560, small ? 71 : 1031, 128, BRIM_DTYPE_BF16, SPECIAL_NONE);
         check_problem(b, n_sm);
         problem c(r, 32, 5, 32, BRIM_DTYPE_BF16, SPECIAL_NONE);
         check_problem(c, n_sm);
     }
     for (special kind : {SPECIAL_NEGATIVE, SPECIAL_ZERO, SPECIAL_SUBNORMAL, SPECIAL_LARGE_X})
         for (int64_t r : {1, 7}) {
-            problem p(r, 2560, 1024, 128,
+            problem p(r, 2560, small ? 80 : 1024, 128,
                       kind == SPECIAL_SUBNORMAL ? BRIM_DTYPE_F32 : BRIM_DTYPE_BF16, kind);
             check_problem(p, n_sm);
         }
@@ -459,24 +370,60 @@ int main(int argc, char **argv)
                                        {9728, 2560}, {2560, 6144}, {2560, 19456}};
     for (auto &s : model)
         for (int64_t r : {1, 8}) {
+            if (small) continue;
             problem p(r, s[0], s[1], 128, BRIM_DTYPE_BF16, SPECIAL_NONE);
             check_problem(p, n_sm);
         }
-    problem wide(8, 49152, 64, 32, BRIM_DTYPE_F32, SPECIAL_NONE); /* x of 8 rows in two launches */
+    /* x of 8 rows in several launches; in integers a row of 49152 does not fit one CTA. */
+    problem wide(8, 49152, 64, 32, BRIM_DTYPE_F32, SPECIAL_NONE);
     check_problem(wide, n_sm);
-    brim_w4_gemv_plan one_cta = pinned(wide.n_in, wide.n_out, 2, 1, 1);
     wide.args.epilogue = BRIM_W4_STORE_F32;
-    check(wide, "gemv rows in turn", F32_BOUND, one_cta, 1);
-    for (brim_dtype dtype : dtypes) check_row_bits(2560, 1024, 128, dtype, n_sm);
+    brim_w4_gemv_plan one_cta = pinned(kernel, wide.n_in, wide.n_out, 2, 1, 1);
+    if (kernel == BRIM_W4_GEMV_BF16) {
+        check(wide, "gemv rows in turn", F32_BOUND, one_cta, 1);
+    } else {
+        brim_error err = {};
+        brim_status status =
+            brim_cuda_w4_gemv(&wide.args, &wide.packed, nullptr, &one_cta, 0, nullptr, &err);
+        expect(status == BRIM_E_SHAPE && strstr(err.text, "n_in 49152"),
+               wide.name("gemv int8 refuses"));
+        one_cta.split = 2, one_cta.n_cta = 2;
+        check(wide, "gemv rows in turn", F32_BOUND, one_cta, 1);
+    }
+    for (brim_dtype dtype : dtypes) check_row_bits(2560, small ? 80 : 1024, 128, dtype, n_sm);
     check_row_bits(576, 208, 32, BRIM_DTYPE_F16, n_sm);
-    check_row_bits(9728, 2560, 128, BRIM_DTYPE_BF16, n_sm);
+    if (!small) check_row_bits(9728, 2560, 128, BRIM_DTYPE_BF16, n_sm);
     for (int64_t r : {1, 2, 5, 8}) {
-        check_norm(r, 2560, 6144, 128, BRIM_DTYPE_BF16, n_sm);
+        check_norm(r, 2560, small ? 96 : 6144, 128, BRIM_DTYPE_BF16, n_sm);
         check_norm(r, 576, 208, 32, BRIM_DTYPE_F16, n_sm);
-        check_norm(r, 5120, 2048, 64, BRIM_DTYPE_F32, n_sm);
+        check_norm(r, 5120, small ? 96 : 2048, 64, BRIM_DTYPE_F32, n_sm);
     }
     check_range(n_sm);
-    if (timed && n_failed == 0) bench(n_sm, sweep);
+}
+
+int main(int argc, char **argv)
+{
+    std::vector<brim_w4_gemv_kernel> kernels = {BRIM_W4_GEMV_BF16, BRIM_W4_GEMV_INT8};
+    const char *form = "";
+    for (int i = 1; i < argc; i++) {
+        brim_w4_gemv_plan named = {};
+        if (brim_w4_gemv_plan_name(&named, argv[i]))
+            kernels = {named.kernel};
+        else
+            form = argv[i];
+    }
+    bool sweep = !strcmp(form, "sweep"), timed = sweep || !strcmp(form, "bench");
+    struct brim_cuda_device device;
+    brim_error err = {};
+    if (brim_cuda_device_get(0, &device, &err) != BRIM_OK) {
+        printf("SKIP: %s\n0 passed, 0 failed, 1 skipped\n", err.text);
+        return 77;
+    }
+    for (brim_w4_gemv_kernel one : kernels) {
+        kernel = one;
+        check_all(!strcmp(form, "short"), !strcmp(form, "small"), device.n_sm);
+    }
+    if (timed && n_failed == 0) bench(kernels, device.n_sm, sweep);
     fprintf(timed ? stderr : stdout, "%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
     return n_failed != 0;
 }

@@ -135,8 +135,7 @@ struct problem {
         std::vector<uint32_t> hc(codes.n);
         for (auto &c : hc) c = brim_rng_u32(&rng);
         codes.from(hc);
-        size_t n_group = n_out * n_in / group, width = brim_dtype_bytes(dt);
-        std::vector<uint8_t> hs(scales.n), hb(biases.n);
+        size_t n_group = n_out * n_in / group;
         std::vector<float> fs(n_group), fb(n_group);
         for (size_t i = 0; i < n_group; i++) {
             float s = (brim_rng_uniform(&rng) < 0.5f ? -1.0f : 1.0f) *
@@ -145,24 +144,12 @@ struct problem {
             if (kind == SPECIAL_ZERO) s = 0;
             if (kind == SPECIAL_SUBNORMAL) s = 1e-40f;
             float b = -7.5f * s + 0.05f * gaussian(&rng);
-            for (int which = 0; which < 2; which++) {
-                float v = which ? b : s;
-                uint8_t *at = (which ? hb : hs).data() + i * width;
-                if (dt == BRIM_DTYPE_F32) {
-                    memcpy(at, &v, 4);
-                } else {
-                    uint16_t h =
-                        dt == BRIM_DTYPE_F16 ? brim_f16_from_f32(v) : brim_bf16_from_f32(v);
-                    memcpy(at, &h, 2);
-                    v = dt == BRIM_DTYPE_F16 ? brim_f32_from_f16(h) : brim_f32_from_bf16(h);
-                }
-                (which ? fb : fs)[i] = v;
-            }
+            fs[i] = s, fb[i] = b;
         }
+        set_params(fs, fb);
         std::vector<float> ho(n_out);
         for (auto &b : ho) b = 4 * gaussian(&rng);
         out_bias.from(ho);
-        scales.from(hs), biases.from(hb), scales_f32.from(fs), biases_f32.from(fb);
         args = {};
         args.n_row = n_row, args.n_in = n_in, args.n_out = n_out, args.group = group;
         args.param_dtype = dtype;
@@ -171,13 +158,44 @@ struct problem {
         args.y_stride = y_stride;
         packed = {};
         packed.codes = packed_codes.ptr, packed.params = packed_params.ptr;
+        pack();
+        if (with_ref) refer();
+    }
+
+    /* Rounded to the parameters' type. */
+    void set_params(std::vector<float> s, std::vector<float> b)
+    {
+        const size_t width = brim_dtype_bytes(dtype);
+        std::vector<uint8_t> hs(scales.n), hb(biases.n);
+        for (size_t i = 0; i < s.size(); i++)
+            for (int which = 0; which < 2; which++) {
+                float &v = which ? b[i] : s[i];
+                uint8_t *at = (which ? hb : hs).data() + i * width;
+                if (dtype == BRIM_DTYPE_F32) {
+                    memcpy(at, &v, 4);
+                    continue;
+                }
+                uint16_t h = dtype == BRIM_DTYPE_F16 ? brim_f16_from_f32(v) : brim_bf16_from_f32(v);
+                memcpy(at, &h, 2);
+                v = dtype == BRIM_DTYPE_F16 ? brim_f32_from_f16(h) : brim_f32_from_bf16(h);
+            }
+        scales.from(hs), biases.from(hb), scales_f32.from(s), biases_f32.from(b);
+    }
+
+    /* Packed order again, after a change of codes or parameters. */
+    void pack()
+    {
         packed_codes.fill(0xFF), packed_params.fill(0xFF);
         brim_error err = {};
         if (brim_cuda_w4_pack(&args, &packed, nullptr, &err) != BRIM_OK) {
             printf("%s\n", err.text);
             exit(1);
         }
-        if (!with_ref) return;
+    }
+
+    /* The reference again, after a change of anything. */
+    void refer()
+    {
         ref_params p = {x.ptr,          (const uint8_t *)codes.ptr,
                         scales_f32.ptr, biases_f32.ptr,
                         ref.ptr,        n_row,
@@ -186,6 +204,7 @@ struct problem {
         brim_launch_shape shape = {};
         shape.grid = dim3((unsigned)((n_row * n_out + 127) / 128));
         shape.block = dim3(128);
+        brim_error err = {};
         if (BRIM_LAUNCH(ref_kernel, shape, nullptr, p, &err) != BRIM_OK) exit(1);
         CHECK(cudaDeviceSynchronize());
     }

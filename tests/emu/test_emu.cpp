@@ -85,6 +85,35 @@ static void products(void)
     }
 }
 
+static uint32_t d_bytes[2][16][8];
+
+/* Bytes over their whole range, a unsigned and b signed. */
+static int byte_a(int row, int k)
+{
+    return (row * 37 + k * 101) & 255;
+}
+static int byte_b(int k, int col)
+{
+    return (int8_t)(k * 59 + col * 83 + 128);
+}
+
+static void products_of_bytes(void)
+{
+    int lane = emu_lane(), g = lane >> 2, c = lane & 3;
+    uint32_t a[4] = {}, b[2] = {}, d[4];
+    for (int i = 0; i < 16; i++) /* byte i of each register of a and half of b */
+        a[i / 4] |= (uint32_t)byte_a(g + i / 4 % 2 * 8, 4 * c + i % 4 + i / 8 * 16) << i % 4 * 8;
+    for (int i = 0; i < 8; i++)
+        b[i / 4] |= (uint32_t)(uint8_t)byte_b(4 * c + i % 4 + i / 4 * 16, g) << i % 4 * 8;
+    for (int twice = 0; twice < 2; twice++) {
+        if (twice)
+            mma_u8s8_16832(d, a, b[0], b[1]);
+        else
+            mma_u8s8_16832(d, a, b[0], b[1], 0xFFFFFF00u); /* sums wrap */
+        for (int i = 0; i < 4; i++) d_bytes[twice][g + 8 * (i >> 1)][2 * c + (i & 1)] = d[i];
+    }
+}
+
 static int n_turned;
 
 /* stmatrix transposed and ldmatrix transposed are each other's inverse. */
@@ -221,6 +250,16 @@ int main(void)
     check(trans, "wgmma, b n-major");
     check(ss, "wgmma, both in shared memory");
     check(mma, "mma by ldmatrix");
+    brim_emu_run("products_of_bytes", dim3(1), dim3(32), 0, 1, products_of_bytes);
+    bool bytes = true;
+    for (int row = 0; row < 16; row++)
+        for (int col = 0; col < 8; col++) {
+            int sum = 0;
+            for (int k = 0; k < 32; k++) sum += byte_a(row, k) * byte_b(k, col);
+            for (int twice = 0; twice < 2; twice++)
+                bytes = bytes && (int)d_bytes[twice][row][col] == (twice + 1) * sum - 256;
+        }
+    check(bytes, "mma of bytes");
     brim_emu_run("turns", dim3(1), dim3(32), 1024, 1, turns);
     check(n_turned == 32, "stmatrix and ldmatrix, transposed");
     for (int i = 0; i < 1024; i++) source[i] = (uint32_t)i * 2654435761u;

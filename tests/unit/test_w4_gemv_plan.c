@@ -55,7 +55,22 @@ static void choices_of_qwen3_4b(void **state)
         assert_int_equal(p.n_part, rows[i].n_part);
         assert_int_equal(p.split, rows[i].split);
         assert_int_equal(p.n_cta, rows[i].n_cta);
+        assert_int_equal(p.kernel, BRIM_W4_GEMV_BF16);
     }
+}
+
+/* The integer kernel comes by name alone. */
+static void kernels_by_name(void **state)
+{
+    (void)state;
+    struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(2560, 4096, 132);
+    assert_true(brim_w4_gemv_plan_name(&p, "int8"));
+    assert_int_equal(p.kernel, BRIM_W4_GEMV_INT8);
+    assert_false(brim_w4_gemv_plan_name(&p, "int"));
+    assert_int_equal(p.kernel, BRIM_W4_GEMV_INT8);
+    assert_string_equal(brim_w4_gemv_kernel_name(p.kernel), "int8");
+    assert_true(brim_w4_gemv_plan_name(&p, "bf16"));
+    assert_int_equal(p.kernel, BRIM_W4_GEMV_BF16);
 }
 
 int main(void)
@@ -63,6 +78,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(invariants),
         cmocka_unit_test(choices_of_qwen3_4b),
+        cmocka_unit_test(kernels_by_name),
     };
     return cmocka_run_group_tests_name("w4_gemv_plan", tests, NULL, NULL);
 }

@@ -46,4 +46,26 @@ BRIM_DEVICE void mma_tf32_1688(float (&d)[4], float a0, float a1, float a2, floa
           "r"(__float_as_uint(a3)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
 }
 
+/* d[16][8] = c + a[16][32] b[32][8]: a unsigned and b signed bytes, sums in wrapping s32, c the
+ * same everywhere. Lane t holds d as above; byte j of a[0], a[1] is a at rows t/4 and t/4 + 8,
+ * column 4 (t%4) + j, a[2] and a[3] are 16 columns on; byte j of b0 is b at row 4 (t%4) + j, column
+ * t/4, b1 16 rows on. */
+BRIM_DEVICE void mma_u8s8_16832(uint32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                uint32_t c)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c));
+}
+
+/* The same, added to d. */
+BRIM_DEVICE void mma_u8s8_16832(uint32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 #endif

@@ -33,6 +33,15 @@ brim_status brim_cuda_w4_gemv(const struct brim_cuda_w4 *args, const struct brim
                               const struct brim_w4_gemv_plan *plan, int pdl, void *stream,
                               brim_error *err);
 
+/* The same on integer tensor cores (gemv_int8.cu): what brim_cuda_w4_gemv calls where plan->kernel
+ * is BRIM_W4_GEMV_INT8. x is rounded to 2^-23 of the largest of its group (docs/numerics.md); a
+ * group with NaN or infinity makes its row NaN. */
+brim_status brim_cuda_w4_gemv_int8(const struct brim_cuda_w4 *args,
+                                   const struct brim_cuda_w4_packed *w,
+                                   const struct brim_cuda_w4_norm *norm,
+                                   const struct brim_w4_gemv_plan *plan, int pdl, void *stream,
+                                   brim_error *err);
+
 #ifdef __cplusplus
 }
 #endif

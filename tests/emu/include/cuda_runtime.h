@@ -131,6 +131,13 @@ static inline float __fdividef(float x, float y)
     return x / y;
 }
 
+/* To the nearest, ties to even; beyond an int's range its end, NaN 0. */
+static inline int __float2int_rn(float x)
+{
+    if (isnan(x)) return 0;
+    return x >= 2147483648.0f ? INT32_MAX : x < -2147483648.0f ? INT32_MIN : (int)nearbyintf(x);
+}
+
 static inline unsigned __umulhi(unsigned x, unsigned y)
 {
     return (unsigned)((uint64_t)x * y >> 32);

@@ -68,4 +68,34 @@ BRIM_DEVICE void mma_tf32_1688(float (&d)[4], float a0, float a1, float a2, floa
     }
 }
 
+/* d[16][8] = c + a[16][32] b[32][8], a unsigned and b signed bytes; c and sums wrap. */
+BRIM_DEVICE void emu_mma_u8s8(uint32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    uint32_t own[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    const char *all = emu_warp(0xFFFFFFFF, own, sizeof own, "mma");
+    int lane = emu_lane(), g = lane >> 2, c = lane & 3;
+    for (int i = 0; i < 4; i++) {
+        int row = g + 8 * (i >> 1), col = 2 * c + (i & 1);
+        for (int k = 0; k < 32; k++) {
+            const uint32_t *x = (const uint32_t *)(all + ((row & 7) * 4 + (k & 15) / 4) * 64);
+            const uint32_t *y = (const uint32_t *)(all + (col * 4 + (k & 15) / 4) * 64);
+            uint32_t p = x[(row >> 3) + 2 * (k >> 4)] >> 8 * (k & 3),
+                     q = y[4 + (k >> 4)] >> 8 * (k & 3);
+            d[i] += (uint32_t)((int)(uint8_t)p * (int8_t)(uint8_t)q);
+        }
+    }
+}
+
+BRIM_DEVICE void mma_u8s8_16832(uint32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                uint32_t c)
+{
+    for (int i = 0; i < 4; i++) d[i] = c;
+    emu_mma_u8s8(d, a, b0, b1);
+}
+
+BRIM_DEVICE void mma_u8s8_16832(uint32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    emu_mma_u8s8(d, a, b0, b1);
+}
+
 #endif

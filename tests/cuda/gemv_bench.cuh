@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Times of the W4 kernels for one to eight rows as CSV, each projection and then the four products
+ * of a layer as a chain, the kernels beside each other: included by check_gemv.cu alone. */
+#ifndef BRIM_TESTS_GEMV_BENCH_CUH
+#define BRIM_TESTS_GEMV_BENCH_CUH
+
+#include "w4_problem.cuh"
+
+static brim_w4_gemv_plan pinned(brim_w4_gemv_kernel kernel, int64_t in, int64_t out, int n_pair,
+                                int n_part, int split)
+{
+    brim_w4_gemv_plan plan = {n_pair, n_part, split, (in + 127) / 128, 0, kernel};
+    plan.n_cta = (out + n_pair * 32 - 1) / (n_pair * 32) * split;
+    return plan;
+}
+
+static double median(std::vector<double> v)
+{
+    std::sort(v.begin(), v.end());
+    return v[v.size() / 2];
+}
+
+/* Median microseconds of a graph of what `body` launches; `flush` bytes are overwritten before each
+ * replay. */
+template <typename F>
+static double time_graph(cudaStream_t stream, uint8_t *flush, size_t flush_bytes, int n_sample,
+                         F body)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    body();
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphUpload(exec, stream));
+    cudaEvent_t a, b;
+    CHECK(cudaEventCreate(&a));
+    CHECK(cudaEventCreate(&b));
+    std::vector<double> us;
+    for (int i = 0; i < n_sample + 3; i++) {
+        if (flush_bytes) CHECK(cudaMemsetAsync(flush, i, flush_bytes, stream));
+        CHECK(cudaEventRecord(a, stream));
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaEventRecord(b, stream));
+        CHECK(cudaEventSynchronize(b));
+        float ms;
+        CHECK(cudaEventElapsedTime(&ms, a, b));
+        if (i >= 3) us.push_back(ms * 1e3);
+    }
+    cudaEventDestroy(a), cudaEventDestroy(b);
+    cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
+    return median(us);
+}
+
+struct tiny_params {
+    int *p;
+};
+static __global__ void tiny_kernel(tiny_params p)
+{
+    if (threadIdx.x == 0) *p.p = 1;
+}
+
+/* A matrix of random codes and small parameters, packed order, no reference. */
+struct matrix {
+    device_array<uint8_t> codes, params;
+    brim_cuda_w4_packed packed;
+    matrix(int64_t in, int64_t out)
+        : codes(brim_cuda_w4_packed_codes_bytes(out, in)),
+          params(brim_cuda_w4_packed_params_bytes(out, in, 128, BRIM_DTYPE_BF16))
+    {
+        static std::vector<uint8_t> hc(16 << 20), hp(2 << 20);
+        static bool ready;
+        if (!ready) {
+            brim_rng rng;
+            brim_rng_seed(&rng, 1);
+            for (size_t i = 0; i < hc.size(); i += 4) {
+                uint32_t v = brim_rng_u32(&rng);
+                memcpy(&hc[i], &v, 4);
+            }
+            for (size_t i = 0; i < hp.size(); i += 2) {
+                uint16_t v = brim_bf16_from_f32((brim_rng_uniform(&rng) - 0.5f) * 0.02f);
+                memcpy(&hp[i], &v, 2);
+            }
+            ready = true;
+        }
+        for (size_t i = 0; i < codes.n; i += hc.size())
+            CHECK(cudaMemcpy(codes.ptr + i, hc.data(), std::min(hc.size(), codes.n - i),
+                             cudaMemcpyHostToDevice));
+        for (size_t i = 0; i < params.n; i += hp.size())
+            CHECK(cudaMemcpy(params.ptr + i, hp.data(), std::min(hp.size(), params.n - i),
+                             cudaMemcpyHostToDevice));
+        packed = {out,       in,        (out + 63) / 64, (in + 127) / 128, 128, BRIM_DTYPE_BF16,
+                  codes.ptr, params.ptr};
+    }
+    /* Outputs out0 .. out0 + out - 1, multiples of 64. */
+    brim_cuda_w4_packed rows(int64_t out0, int64_t out) const
+    {
+        brim_cuda_w4_packed r = packed;
+        int64_t unit = out0 / 64 * packed.n_unit;
+        r.n_out = out, r.n_slab = out / 64;
+        r.codes = codes.ptr + unit * 4096, r.params = params.ptr + unit * 256;
+        return r;
+    }
+};
+
+struct buffers {
+    device_array<uint16_t> x, y, act;
+    device_array<float> stream_x, norm_weight, logits;
+    buffers()
+        : x(8 * 9728), y(8 * 19456), act(8 * 9728), stream_x(8 * 2560), norm_weight(2560),
+          logits(8 * 151936)
+    {
+        std::vector<uint16_t> hx(x.n, brim_bf16_from_f32(0.5f));
+        x.from(hx), act.fill(0);
+        std::vector<float> hf(stream_x.n, 0.5f), hw(2560, 1.0f);
+        stream_x.from(hf), norm_weight.from(hw);
+    }
+};
+
+static void must(brim_status status, const brim_error &err)
+{
+    if (status == BRIM_OK) return;
+    printf("%s\n", err.text);
+    exit(1);
+}
+
+static void gemv(const buffers &b, const brim_cuda_w4_packed &m, const void *x, void *y,
+                 int64_t rows, brim_w4_epilogue epilogue, bool norm, const brim_w4_gemv_plan &plan,
+                 int pdl, cudaStream_t stream)
+{
+    brim_cuda_w4 a = {};
+    a.n_row = rows, a.n_in = m.n_in, a.n_out = m.n_out;
+    a.x = x, a.x_stride = m.n_in, a.y = y;
+    a.y_stride = epilogue == BRIM_W4_SWIGLU ? m.n_out / 2 : m.n_out;
+    a.epilogue = epilogue;
+    brim_cuda_w4_norm n = {b.stream_x.ptr, 2560, b.norm_weight.ptr, 1e-6f};
+    brim_error err = {};
+    must(brim_cuda_w4_gemv(&a, &m, norm ? &n : nullptr, &plan, pdl, stream, &err), err);
+}
+
+/* The four products of a layer, layer after layer, weights of SETS layers in turn. */
+static void bench_chain(buffers &b, const std::vector<brim_w4_gemv_kernel> &kernels, int n_sm,
+                        cudaStream_t stream)
+{
+    enum { SETS = 6, LAYERS = 36 };
+    matrix qkv(2560, 6144 * SETS), o(4096, 2560 * SETS), gateup(2560, 19456 * SETS),
+        down(9728, 2560 * SETS);
+    brim_w4_gemv_plan pq = brim_w4_gemv_plan_make(2560, 6144, n_sm),
+                      po = brim_w4_gemv_plan_make(4096, 2560, n_sm),
+                      pg = brim_w4_gemv_plan_make(2560, 19456, n_sm),
+                      pd = brim_w4_gemv_plan_make(9728, 2560, n_sm);
+    auto chain = [&](int64_t rows, int pdl) {
+        for (int l = 0; l < LAYERS; l++) {
+            int s = l % SETS;
+            gemv(b, qkv.rows(s * 6144, 6144), nullptr, b.y.ptr, rows, BRIM_W4_STORE_BF16, true, pq,
+                 pdl, stream);
+            gemv(b, o.rows(s * 2560, 2560), b.y.ptr, b.stream_x.ptr, rows, BRIM_W4_ADD_F32, false,
+                 po, pdl, stream);
+            gemv(b, gateup.rows(s * 19456, 19456), nullptr, b.act.ptr, rows, BRIM_W4_SWIGLU, true,
+                 pg, pdl, stream);
+            gemv(b, down.rows(s * 2560, 2560), b.act.ptr, b.stream_x.ptr, rows, BRIM_W4_ADD_F32,
+                 false, pd, pdl, stream);
+        }
+    };
+    for (int64_t rows : {1, 2, 4, 8})
+        for (brim_w4_gemv_kernel kernel : kernels) {
+            pq.kernel = po.kernel = pg.kernel = pd.kernel = kernel;
+            for (int pdl = 0; pdl < 2; pdl++) {
+                double us = time_graph(stream, nullptr, 0, 10, [&] { chain(rows, pdl); });
+                printf("layer,%lld,0,0,%s,0,0,0,,%s,%.2f\n", (long long)rows,
+                       brim_w4_gemv_kernel_name(kernel), pdl ? "pdl" : "serial", us / LAYERS);
+            }
+        }
+}
+
+/* cold: one launch of a graph after the caches were overwritten, the clock of the peers' table.
+ * node: one of many launches over rotating weights; pdl: the same with dependent launch. */
+static void bench(const std::vector<brim_w4_gemv_kernel> &kernels, int n_sm, bool sweep)
+{
+    printf("projection,rows,in,out,kernel,pair,part,split,norm,cold,node,pdl\n");
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    device_array<uint8_t> flush(256u << 20);
+    device_array<int> word(1);
+    buffers b;
+    brim_error err = {};
+    tiny_params tp = {word.ptr};
+    brim_launch_shape one = {};
+    one.grid = dim3(1), one.block = dim3(32);
+    double clock_us = time_graph(stream, flush.ptr, flush.n, 30, [&] {
+        must(BRIM_LAUNCH(tiny_kernel, one, stream, tp, &err), err);
+    });
+    printf("clock,0,0,0,tiny,0,0,0,0,%.2f,,\n", clock_us);
+    static const struct {
+        const char *name;
+        int64_t in, out;
+    } shapes[] = {{"q", 2560, 4096},       {"kv", 2560, 1024},    {"o", 4096, 2560},
+                  {"gate", 2560, 9728},    {"down", 9728, 2560},  {"qkv", 2560, 6144},
+                  {"gateup", 2560, 19456}, {"head", 2560, 151936}};
+    for (auto &s : shapes) {
+        /* 200 MB, four times the cache. */
+        int64_t sets = std::max<int64_t>(1, (400 << 20) / (s.in * s.out));
+        matrix m(s.in, s.out * sets);
+        brim_w4_gemv_plan chosen = brim_w4_gemv_plan_make(s.in, s.out, n_sm);
+        for (int64_t rows : {1, 2, 4, 8}) {
+            auto time = [&](const brim_w4_gemv_plan &plan, bool norm) {
+                bool wide = s.out > 100000;
+                brim_w4_epilogue e = wide ? BRIM_W4_STORE_F32 : BRIM_W4_STORE_BF16;
+                void *y = wide ? (void *)b.logits.ptr : (void *)b.y.ptr;
+                double us[3];
+                us[0] = time_graph(stream, flush.ptr, flush.n, 15, [&] {
+                    gemv(b, m.rows(0, s.out), b.x.ptr, y, rows, e, norm, plan, 0, stream);
+                });
+                for (int pdl = 0; pdl < 2; pdl++)
+                    us[1 + pdl] = time_graph(stream, nullptr, 0, 7,
+                                             [&] {
+                                                 for (int64_t i = 0; i < sets; i++)
+                                                     gemv(b, m.rows(i * s.out, s.out), b.x.ptr, y,
+                                                          rows, e, norm, plan, pdl, stream);
+                                             }) /
+                                  (double)sets;
+                printf("%s,%lld,%lld,%lld,%s,%d,%d,%d,%d,%.2f,%.2f,%.2f\n", s.name, (long long)rows,
+                       (long long)s.in, (long long)s.out, brim_w4_gemv_kernel_name(plan.kernel),
+                       plan.n_pair, plan.n_part, plan.split, norm, us[0], us[1], us[2]);
+            };
+            auto row = [&](brim_w4_gemv_plan plan, bool norm) {
+                for (brim_w4_gemv_kernel kernel : kernels) plan.kernel = kernel, time(plan, norm);
+            };
+            row(chosen, false);
+            if (s.in == 2560) row(chosen, true);
+            if (!sweep || (rows != 1 && rows != 8)) continue;
+            for (int split = 1; split <= 8; split *= 2)
+                for (int n_pair : {1, 2, 3, 4, 5, 6, BRIM_W4_GEMV_WARPS + 0}) {
+                    int64_t units = chosen.n_unit / split;
+                    int n_part = (int)std::min<int64_t>(BRIM_W4_GEMV_WARPS / n_pair, units);
+                    int64_t most = (units + n_part - 1) / n_part;
+                    n_part = (int)((units + most - 1) / most);
+                    brim_w4_gemv_plan plan =
+                        pinned(BRIM_W4_GEMV_BF16, s.in, s.out, n_pair, n_part, split);
+                    bool sane = s.out > 100000 ? split == 1 && n_pair > 2
+                                               : plan.n_cta >= 60 && plan.n_cta <= 310;
+                    if (sane) row(plan, false);
+                }
+        }
+    }
+    bench_chain(b, kernels, n_sm, stream);
+}
+
+#endif
