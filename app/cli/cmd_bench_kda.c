@@ -116,6 +116,7 @@ static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_thread, int64_t 
 {
     struct inputs in;
     brim_kda_args args;
+    brim_kda_plan plan;
     brim_error err;
     double out_error, state_error, times[MAX_REPEAT];
     int code = CLI_FAILED;
@@ -124,7 +125,8 @@ static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_thread, int64_t 
         return cli_out_of_memory();
     }
     args.n_thread = (int)n_thread;
-    if (check(&in, &args, &out_error, &state_error, &err) != BRIM_OK) {
+    if (check(&in, &args, &out_error, &state_error, &err) != BRIM_OK ||
+        brim_kda_plan_make(&args, &plan, &err) != BRIM_OK) {
         code = cli_fail(&err);
     } else if (!(out_error < 5e-3 && state_error < 1e-4)) {
         cli_error("bench kda: %lld tokens, %lld heads: error %.1e in the output, %.1e in the "
@@ -142,11 +144,12 @@ static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_thread, int64_t 
             code = cli_out_of_memory();
         if (code == CLI_OK)
             printf("{\"bench\":\"kda\",\"device\":\"cpu\",\"batch\":1,\"tokens\":%lld,\"heads\":%"
-                   "lld,\"threads\":%lld,"
+                   "lld,\"threads\":%lld,\"owners\":%d,\"helpers\":%d,"
                    "\"ms_median\":%.3f,\"ms_min\":%.3f,\"ms_max\":%.3f,\"repeats\":%lld,"
                    "\"out_error\":%.2e,\"state_error\":%.2e}\n",
-                   (long long)n_tok, (long long)n_head, (long long)n_thread, stats.median,
-                   stats.min, stats.max, (long long)n_repeat, out_error, state_error);
+                   (long long)n_tok, (long long)n_head, (long long)n_thread, plan.owners,
+                   plan.helpers, stats.median, stats.min, stats.max, (long long)n_repeat, out_error,
+                   state_error);
     }
     free_inputs(&in);
     return code;
@@ -219,7 +222,7 @@ int cmd_bench_kda(int argc, char **argv)
         {"device", 0, ARGS_CHOICE, &device, "cpu|cuda", "where to run (cpu)", 0, 0},
         {"tokens", 0, ARGS_TEXT, &tokens, "T,..", "tokens of the sequence (512,2048)", 0, 0},
         {"heads", 0, ARGS_TEXT, &heads, "H,..", "heads (1,4)", 0, 0},
-        {"threads", 0, ARGS_INT, &n_thread, "N", "threads over the heads (1)", 1, 1024},
+        {"threads", 0, ARGS_INT, &n_thread, "N", "threads (1)", 1, 1024},
         {"repeats", 0, ARGS_INT, &n_repeat, "N", "timed repeats of a shape (5)", 1, MAX_REPEAT},
         {"set", 0, ARGS_TEXT, &cuda.set, "NAME",
          "cuda: shapes: seed, lengths, packed, softplus, all, or sweep: every\n"

@@ -68,21 +68,25 @@ static int plan_split_k(int argc, char **argv)
 
 static int plan_kda(int argc, char **argv)
 {
-    int64_t n_batch = 1, n_tok = -1, n_head = -1, n_packed = 0, longest = 0, n_processor = 132;
-    int64_t length = 0, window = 0;
+    int64_t n_batch = 1, n_tok = -1, n_head = -1, n_packed = 0, longest = 0, n_processor = 0;
+    int64_t length = 0, window = 0, n_thread = 0;
     bool allow_split = false;
-    const char *route = NULL;
+    const char *route = NULL, *device = "cuda";
     const struct args_option options[] = {
+        {"device", 0, ARGS_CHOICE, &device, "cpu|cuda", "where it would run (cuda)", 0, 0},
         {"batch", 0, ARGS_INT, &n_batch, "B", "sequences of a fixed batch (1)", 0, 1e9},
         {"tokens", 0, ARGS_INT, &n_tok, "T", "tokens of a sequence; with --packed of all", 0, 1e9},
         {"heads", 0, ARGS_INT, &n_head, "H", "value heads", 1, 1e6},
         {"packed", 0, ARGS_INT, &n_packed, "N", "so many sequences of any lengths, packed", 1, 1e9},
         {"longest", 0, ARGS_INT, &longest, "T", "packed: tokens of the longest sequence", 1, 1e9},
         {"processors", 0, ARGS_INT, &n_processor, "P", "SMs of the GPU (132)", 1, 1e6},
+        {"threads", 0, ARGS_INT, &n_thread, "N", "cpu: threads (1)", 1, 4096},
         {"allow-split", 0, ARGS_FLAG, &allow_split, NULL,
          "admit route split, whose bits are not those of the others", 0, 0},
         {"route", 0, ARGS_TEXT, &route, "NAME",
-         "force m128, m64, c4-m128, c4-m64, c5-m64, c6-m64, c8-m128 or split", 0, 0},
+         "force m128, m64, c4-m128, c4-m64, c5-m64, c6-m64, c8-m128 or split;\n"
+         "cpu: cpu-chunk or cpu-ref",
+         0, 0},
         {"split-length", 0, ARGS_INT, &length, "C", "split: chunks of 32 tokens of a segment", 1,
          1 << 24},
         {"split-window", 0, ARGS_INT, &window, "C", "split: chunks of its window", 1, 8},
@@ -91,14 +95,20 @@ static int plan_kda(int argc, char **argv)
         .name = "plan kda",
         .positional = "",
         .about = "Which route a KDA prefill takes on a GPU, why, its expected time and those of\n"
-                 "the others, where measured (bounded gates that forget): one line of JSON.",
+                 "the others, where measured (bounded gates that forget), or how it spreads over\n"
+                 "the threads of a CPU: one line of JSON.",
         .groups = {{"Options", options, sizeof(options) / sizeof(options[0])}},
     };
     int code;
     if (!args_parse(&command, argc, argv, NULL, &code)) return code;
     const char *refusal = NULL;
+    bool cpu = !strcmp(device, "cpu");
     if (n_tok < 0 || n_head < 0)
         refusal = "plan kda needs --tokens and --heads";
+    else if (cpu && (n_processor || allow_split || length || window))
+        refusal = "plan kda: --processors and the split's options are of --device cuda";
+    else if (!cpu && n_thread)
+        refusal = "plan kda: --threads is of --device cpu";
     else if (n_packed && n_batch != 1)
         refusal = "plan kda: --packed and --batch exclude each other";
     else if (longest && !n_packed)
@@ -124,7 +134,12 @@ static int plan_kda(int argc, char **argv)
     args.allow_split = allow_split;
     args.split_length = (int)length;
     args.split_window = (int)window;
-    if (brim_kda_plan_gpu(&args, n_processor, &plan, &err) != BRIM_OK) return cli_fail(&err);
+    args.n_thread = (int)n_thread;
+    if (cpu && n_packed && !longest) args.max_tok = n_tok; /* unknown: as long as it may be */
+    brim_status status =
+        cpu ? brim_kda_plan_cpu(&args, &plan, &err)
+            : brim_kda_plan_gpu(&args, n_processor ? n_processor : 132, &plan, &err);
+    if (status != BRIM_OK) return cli_fail(&err);
     char line[4096];
     brim_kda_plan_print(&plan, line, sizeof(line));
     puts(line);

@@ -68,8 +68,9 @@ typedef struct brim_kda_stride {
 typedef struct brim_kda_args {
     brim_kernel_device device;
     void *stream; /* cudaStream_t, or NULL for the default stream */
-    int n_thread; /* CPU: threads over sequences and heads, same bits for any number; 0 or 1: the
-                     calling thread alone. Ignored on CUDA. */
+    int n_thread; /* CPU: threads over sequences and heads, and where these are few over value
+                     columns and preparation too; same bits for any number; 0 or 1: the calling
+                     thread alone. Ignored on CUDA. */
     void *workspace;
     size_t workspace_bytes;
     const char *route; /* NULL: chosen from the shape; else a route's name, refused if impossible */
@@ -143,10 +144,10 @@ typedef struct brim_kda_plan {
     char route[16];                 /* "m128", "c4-m128", ..., "cpu-chunk" */
     char reason[112];               /* why this one */
     int64_t grid;                   /* thread groups (CUDA) or tasks (CPU); split: segments' */
-    int cluster, owners, helpers;   /* CTAs that work on one task (split: segment): all, with state,
-                                       preparing */
+    int cluster, owners, helpers;   /* CTAs that work on one task (split: segment; CPU: threads, of
+                                       a task that is shared): all, with state, preparing */
     int instances;                  /* preparation groups a task has */
-    int depth;                      /* packets of the ring; 0: packets stay in shared memory */
+    int depth;                      /* packets of the ring; 0: packets stay where they are made */
     int split_length, split_window; /* "split": chunks of a segment and of its window; else 0 */
     char serial[16];     /* "split": the route that computes what must not be cut; else empty */
     int64_t split_slots; /* "split": segments, those that may turn out empty included */
@@ -174,7 +175,12 @@ BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_make(const brim_kda_args *args,
  * known), route, allow_split, split_length and split_window, nothing else. */
 BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_gpu(const brim_kda_args *args, int64_t n_processor,
                                                      brim_kda_plan *plan, brim_error *err);
-/* The same from sequences, rows of all together and heads, without the split. */
+/* What brim_kda_plan_make would choose on the CPU, without data: reads n_seq, n_tok, n_value_head,
+ * offset_bytes (not 0: packed), max_tok (packed), n_thread and route. */
+BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_cpu(const brim_kda_args *args, brim_kda_plan *plan,
+                                                     brim_error *err);
+/* The same as brim_kda_plan_gpu from sequences, rows of all together and heads, without the split.
+ */
 BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_shape(int64_t n_seq, int64_t n_tok_total,
                                                        int64_t n_value_head, int packed,
                                                        int64_t n_processor, const char *route,

@@ -17,21 +17,6 @@ void brim_kda_args_init(brim_kda_args *args)
     args->scale = 0.08838834764831845f; /* 128^-1/2 */
 }
 
-static brim_status plan_cpu(const brim_kda_args *args, brim_kda_plan *plan, brim_error *err)
-{
-    BRIM_REQUIRE(
-        err, !args->route || !strcmp(args->route, "cpu-chunk") || !strcmp(args->route, "cpu-ref"),
-        BRIM_E_UNSUPPORTED, "kda: the CPU has routes cpu-chunk and cpu-ref, not '%.40s'",
-        args->route);
-    memset(plan, 0, sizeof *plan);
-    snprintf(plan->route, sizeof plan->route, "%s", args->route ? args->route : "cpu-chunk");
-    snprintf(plan->reason, sizeof plan->reason, "%s",
-             args->route ? "named by the caller" : "host memory");
-    plan->grid = args->n_seq * args->n_value_head;
-    plan->cluster = plan->owners = plan->instances = 1;
-    return BRIM_OK;
-}
-
 static brim_status plan_any(const brim_kda_args *args, struct brim_kda_schedule *schedule,
                             brim_kda_plan *plan, brim_error *err)
 {
@@ -39,7 +24,7 @@ static brim_status plan_any(const brim_kda_args *args, struct brim_kda_schedule 
 
     BRIM_REQUIRE(err, plan, BRIM_E_ARGUMENT, "kda: the plan is null");
     BRIM_TRY(brim_kda_check(args, err));
-    if (args->device == BRIM_KERNEL_CPU) return plan_cpu(args, plan, err);
+    if (args->device == BRIM_KERNEL_CPU) return brim_kda_plan_cpu(args, plan, err);
     BRIM_TRY(brim_kda_cuda_processors(&n_processor, err));
     BRIM_TRY(brim_kda_schedule_make(args, n_processor, schedule, plan, err));
     return brim_kda_cuda_supported(args, schedule->route, err);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/relax.h"
 
 /* A pause takes 10-50 ns. Workers spin for 0.2-1 ms, longer than the gap between two tokens of a
  * small model; the caller, who knows that a worker is inside an item, gives way after a tenth of
@@ -46,15 +47,6 @@ struct worker_arg {
     struct brim_pool *pool;
     int worker;
 };
-
-static inline void cpu_relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 static uint32_t job_of(uint64_t current)
 {
@@ -88,7 +80,7 @@ static void *worker_main(void *opaque)
         for (int i = 0; i < POOL_SPIN; i++) {
             job = job_of(atomic_load_explicit(&pool->current, memory_order_acquire));
             if (job != seen) break;
-            cpu_relax();
+            brim_relax();
         }
         if (job == seen) {
             pthread_mutex_lock(&pool->mutex);
@@ -186,7 +178,7 @@ void brim_pool_run(struct brim_pool *pool, brim_pool_fn *fn, void *arg, int64_t 
         run_items(pool, start_job(pool, (uint32_t)n), 0);
         for (int spin = 0; atomic_load_explicit(&pool->n_done, memory_order_acquire) < n; spin++) {
             if (spin < POOL_CALLER_SPIN)
-                cpu_relax();
+                brim_relax();
             else
                 sched_yield(); /* more threads than processors: let the worker finish */
         }

@@ -149,5 +149,10 @@ void brim_kda_chunk_task_ops(const struct brim_cpu_ops *ops, const brim_kda_args
 brim_status brim_kda_ref(const brim_kda_args *args, brim_error *err);
 brim_status brim_kda_cpu(const brim_kda_args *args, enum brim_kda_rounding rounding,
                          brim_error *err);
+/* The fp32 form spread as `plan` says, by args->n_thread threads, be they more or fewer than it was
+ * made for. The same bits as any other. */
+struct brim_kda_cpu_plan;
+brim_status brim_kda_cpu_planned(const brim_kda_args *args, const struct brim_kda_cpu_plan *plan,
+                                 brim_error *err);
 
 #endif

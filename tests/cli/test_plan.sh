@@ -76,6 +76,13 @@ expect "kda, a window beyond its segment" 1 "$(code plan kda --tokens 4096 --hea
 expect "kda, lengths of no split" 2 "$(code plan kda --tokens 4096 --heads 8 --split-length 1)"
 expect "kda, longest without packed" 2 "$(code plan kda --tokens 4096 --heads 8 --longest 64)"
 expect "kda, longest below the mean" 2 "$(code plan kda --tokens 4096 --heads 8 --packed 2 --longest 64)"
+expect "kda, threads of a CPU" '{"route":"cpu-chunk","grid":1,"cluster":2,"owners":2,"helpers":0,"instances":1,"depth":4' \
+    "$(kda --device cpu --tokens 2048 --heads 1 --threads 2)"
+expect "kda, a CPU with a thread a task" '{"route":"cpu-chunk","grid":8,"cluster":1,"owners":1,"helpers":0,"instances":1,"depth":0' \
+    "$(kda --device cpu --tokens 2048 --heads 8 --threads 4)"
+expect "kda, threads of a GPU" 2 "$(code plan kda --tokens 4096 --heads 8 --threads 2)"
+expect "kda, processors of a CPU" 2 "$(code plan kda --device cpu --tokens 4096 --heads 8 --processors 132)"
+expect "kda, a GPU's route on a CPU" 1 "$(code plan kda --device cpu --tokens 4096 --heads 8 --route m128)"
 expect "exit code of a forced route" 0 "$(code plan kda --tokens 1 --heads 1 --route c4-m128)"
 expect "exit code of an unknown route" 1 "$(code plan kda --tokens 1 --heads 1 --route m7)"
 expect "exit code of more tokens than can be counted" 2 \
