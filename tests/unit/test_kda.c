@@ -441,6 +441,9 @@ static void refusals_are_distinct_and_touch_nothing(void **state)
     REFUSED(state_stride = 16000, BRIM_E_STRIDE);
     REFUSED(scale = INFINITY, BRIM_E_RANGE);
     REFUSED(route = "m128", BRIM_E_UNSUPPORTED);
+    /* more sequences than the case has states for: without them, or they would reach others' memory
+     */
+    c.args.initial_state = c.args.final_state = NULL;
     int64_t falling[] = {0, 12, 8, 16};
     REFUSED(cu_seqlens = falling; a.offset_bytes = 8; a.n_seq = 3; a.n_tok = 16;
             a.max_tok = 16, BRIM_E_OFFSETS);
