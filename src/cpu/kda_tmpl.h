@@ -36,6 +36,14 @@ struct work {
 
 _Static_assert(sizeof(struct work) <= BRIM_KDA_WORK_BYTES, "work of the vector tiers");
 
+/* Rows of a chunk that are computed: those of the sequence, up to a multiple of what the products
+ * take together. */
+static inline int rows_of(const struct brim_kda_task *task, int64_t chunk)
+{
+    int64_t n = task->n_tok - chunk * C;
+    return n < C ? (int)(n + 3) / 4 * 4 : C;
+}
+
 /* 2^x to about 1 ulp for x from -126 to 127; below that 0, above inf; NaN stays NaN. */
 static inline v16 exp2_16(v16 x)
 {
@@ -125,9 +133,9 @@ static void load_row(const brim_kda_args *args, const struct brim_kda_task *task
 }
 
 static void load_rows(const brim_kda_args *args, const struct brim_kda_task *task, int64_t t0,
-                      int begin, int end, struct work *c)
+                      int n_row, int begin, int end, struct work *c)
 {
-    for (int r = 0; r < C; r++) {
+    for (int r = 0; r < n_row; r++) {
         int64_t t = t0 + r;
         if (t < task->n_tok) {
             const uint16_t *v = task->v + t * task->v_token;
@@ -144,11 +152,11 @@ static void load_rows(const brim_kda_args *args, const struct brim_kda_task *tas
 }
 
 /* Products of decays from the start of a half and to its end; the packet's rows. */
-static void decay_rows(struct work *c, struct brim_kda_packet *p)
+static void decay_rows(int n_row, struct work *c, struct brim_kda_packet *p)
 {
     for (int i = 0; i < D; i += 16) {
         v16 half = v16_set1(1), up = half;
-        for (int r = 0; r < C; r++) {
+        for (int r = 0; r < n_row; r++) {
             if (r == SUB) half = up, up = v16_set1(1);
             up = v16_mul(up, v16_load(&c->d[r][i]));
             v16 q = v16_mul(v16_load(&c->q[r][i]), up);
@@ -156,10 +164,11 @@ static void decay_rows(struct work *c, struct brim_kda_packet *p)
             v16_store(&c->kd[r][i], v16_mul(v16_load(&c->k[r][i]), up));
             v16_store(&p->qd[r][i], r < SUB ? q : v16_mul(q, half));
         }
+        if (n_row <= SUB) half = up, up = v16_set1(1);
         v16_store(&c->half[i], half);
         v16_store(&p->gamma[i], v16_mul(half, up));
         v16 last = up, down = v16_set1(1);
-        for (int r = C - 1; r >= 0; r--) {
+        for (int r = n_row - 1; r >= 0; r--) {
             if (r == SUB - 1) down = v16_set1(1);
             v16 k = v16_mul(v16_load(&c->k[r][i]), down);
             down = v16_mul(down, v16_load(&c->d[r][i]));
@@ -167,7 +176,7 @@ static void decay_rows(struct work *c, struct brim_kda_packet *p)
             if (r < SUB) v16_store(&c->own[0][0] + r * D + i, k);
         }
     }
-    for (int i = 0; i < D; i++)
+    for (int i = 0; i < D && n_row > SUB; i++)
         for (int x = 0; x < SUB; x++) c->before[i][x] = (&c->own[0][0])[x * D + i];
 }
 
@@ -223,21 +232,19 @@ static void pairs_within(int r, struct work *c, struct brim_kda_packet *p)
     p->mqk[r + 1][r + 1] = c->qk[r + 1];
 }
 
-static void pairs(struct work *c, struct brim_kda_packet *p)
+static void pairs(int n_row, struct work *c, struct brim_kda_packet *p)
 {
-    for (int half = 0; half < C; half += SUB) {
-        memset(c->own, 0, sizeof c->own);
-        for (int r = half; r < half + SUB; r += 2) pairs_within(r, c, p);
+    for (int r = 0; r < n_row; r += 2) {
+        if (r % SUB == 0) memset(c->own, 0, sizeof c->own);
+        pairs_within(r, c, p);
     }
-    for (int r = 0; r < SUB; r++) memset(&p->mqk[r][SUB], 0, SUB * sizeof(float));
-    for (int r = SUB; r < C; r += 4) pairs_across(r, c, p);
+    for (int r = SUB; r < n_row; r += 4) pairs_across(r, c, p);
 }
 
 /* (I + L)^-1 by forward substitution, times beta of the column. */
-static void invert(struct work *c)
+static void invert(int n_row, struct work *c)
 {
-    memset(c->inv, 0, sizeof c->inv);
-    for (int r = 0; r < C; r++) {
+    for (int r = 0; r < n_row; r++) {
         VEC row[C / LANES];
         BRIM_UNROLL for (int x = 0; x < C / LANES; x++) row[x] = SET1(0);
         for (int y = 0; y < r; y++) {
@@ -248,15 +255,15 @@ static void invert(struct work *c)
         BRIM_UNROLL for (int x = 0; x < C / LANES; x++) STORE(&c->inv[r][x * LANES], row[x]);
         c->inv[r][r] = 1;
     }
-    for (int r = 0; r < C; r++)
-        for (int x = 0; x < C; x++) c->inv[r][x] *= c->beta[x];
+    for (int r = 0; r < n_row; r++)
+        for (int x = 0; x <= r; x++) c->inv[r][x] *= c->beta[x];
 }
 
 /* W = INV kd, where the rows of the second half still count from the middle, and Z = INV V of
  * columns [begin, end). */
-static void solve(int begin, int end, struct work *c, struct brim_kda_packet *p)
+static void solve(int n_row, int begin, int end, struct work *c, struct brim_kda_packet *p)
 {
-    for (int r = 0; r < C; r++)
+    for (int r = 0; r < n_row; r++)
         for (int j = 0; j < D; j += LANES) {
             VEC w = SET1(0), own = w;
             for (int x = 0; x <= r && x < SUB; x++)
@@ -264,7 +271,7 @@ static void solve(int begin, int end, struct work *c, struct brim_kda_packet *p)
             for (int x = SUB; x <= r; x++) own = FMA(SET1(c->inv[r][x]), LOAD(&c->kd[x][j]), own);
             STORE(&p->w[r][j], MUL(SET1(-1), FMA(LOAD(&c->half[j]), own, w)));
         }
-    for (int r = 0; r < C; r++)
+    for (int r = 0; r < n_row; r++)
         for (int j = begin; j < end; j += LANES) {
             VEC z = SET1(0);
             for (int x = 0; x <= r; x++) z = FMA(SET1(c->inv[r][x]), LOAD(&c->v[x][j]), z);
@@ -276,11 +283,12 @@ static void prepare_vec(const brim_kda_args *args, const struct brim_kda_task *t
                         int begin, int end, void *work, struct brim_kda_packet *p)
 {
     struct work *c = work;
-    load_rows(args, task, chunk * C, begin, end, c);
-    decay_rows(c, p);
-    pairs(c, p);
-    invert(c);
-    solve(begin, end, c, p);
+    int n_row = rows_of(task, chunk);
+    load_rows(args, task, chunk * C, n_row, begin, end, c);
+    decay_rows(n_row, c, p);
+    pairs(n_row, c, p);
+    invert(n_row, c);
+    solve(n_row, begin, end, c, p);
 }
 
 /* ---- the recurrence ---------------------------------------------------------------------------
@@ -321,9 +329,9 @@ static inline void read_state(const struct brim_kda_packet *p, int r, int column
 }
 
 /* O += Mqk U, each row over the rows up to its own alone. */
-static inline void add_own(const struct brim_kda_packet *p, struct strip_rows *rows)
+static inline void add_own(const struct brim_kda_packet *p, int n_row, struct strip_rows *rows)
 {
-    for (int r = 0; r < C; r++) {
+    for (int r = 0; r < n_row; r++) {
         VEC o[PARTS];
         BRIM_UNROLL for (int b = 0; b < PARTS; b++) o[b] = LOAD(&rows->o[r][b * LANES]);
         for (int x = 0; x <= r; x++) {
@@ -336,13 +344,13 @@ static inline void add_own(const struct brim_kda_packet *p, struct strip_rows *r
 }
 
 /* S <- gamma S + kr^T U of 2 ROWS channels. */
-static inline void update_state(const struct brim_kda_packet *p, int i, float (*s)[STRIP],
-                                const struct strip_rows *rows)
+static inline void update_state(const struct brim_kda_packet *p, int n_row, int i,
+                                float (*s)[STRIP], const struct strip_rows *rows)
 {
     VEC state[2 * ROWS][PARTS];
     BRIM_UNROLL for (int a = 0; a < 2 * ROWS; a++) BRIM_UNROLL for (int b = 0; b < PARTS; b++)
         state[a][b] = MUL(SET1(p->gamma[i + a]), LOAD(&s[i + a][b * LANES]));
-    for (int r = 0; r < C; r++) {
+    for (int r = 0; r < n_row; r++) {
         VEC u[PARTS];
         BRIM_UNROLL for (int b = 0; b < PARTS; b++) u[b] = LOAD(&rows->u[r][b * LANES]);
         BRIM_UNROLL for (int a = 0; a < 2 * ROWS; a++)
@@ -359,16 +367,17 @@ static void advance_vec(const struct brim_kda_task *task, int64_t chunk,
                         const struct brim_kda_packet *p, int begin, int end,
                         struct brim_kda_state *state)
 {
+    int n_row = rows_of(task, chunk);
     for (int j = begin; j < end; j += STRIP) {
         float(*s)[STRIP] = state->strip[j / STRIP];
         struct strip_rows rows;
-        for (int r = 0; r < C; r += ROWS) read_state(p, r, j, (const float(*)[STRIP])s, &rows);
-        add_own(p, &rows);
+        for (int r = 0; r < n_row; r += ROWS) read_state(p, r, j, (const float(*)[STRIP])s, &rows);
+        add_own(p, n_row, &rows);
         for (int r = 0; r < C && chunk * C + r < task->n_tok; r++) {
             uint16_t *out = task->out + (chunk * C + r) * task->out_token + j;
             for (int x = 0; x < STRIP; x++) out[x] = brim_bf16_from_f32(rows.o[r][x]);
         }
-        for (int i = 0; i < D; i += 2 * ROWS) update_state(p, i, s, &rows);
+        for (int i = 0; i < D; i += 2 * ROWS) update_state(p, n_row, i, s, &rows);
     }
 }
 

@@ -157,15 +157,16 @@ static void call_task(const struct brim_cpu_ops *ops, void *arg)
 
 static void case_bench(struct check *c, const void *param)
 {
-    bool softplus = *(const int *)param;
-    struct kda_spec spec = spec_of(1024, KDA_TYPICAL);
+    static const char *const names[] = {"kda, 1024 tokens of one head",
+                                        "kda, 1024 tokens of one head, softplus",
+                                        "kda, one token of one head"};
+    int which = *(const int *)param;
+    struct kda_spec spec = spec_of(which == 2 ? 1 : 1024, KDA_TYPICAL);
     struct kda_case k;
-    if (softplus) spec.gate = BRIM_KDA_GATE_SOFTPLUS, spec.lower_bound = 0;
+    if (which == 1) spec.gate = BRIM_KDA_GATE_SOFTPLUS, spec.lower_bound = 0;
     kda_case_make(&k, &spec);
     k.checkpoints = aligned_alloc(64, (brim_kda_chunk_scratch_bytes() + 63) / 64 * 64);
-    check_bench(
-        c, softplus ? "kda, 1024 tokens of one head, softplus" : "kda, 1024 tokens of one head",
-        1024, "token", call_task, &k);
+    check_bench(c, names[which], (double)spec.n_tok, "token", call_task, &k);
     kda_case_free(&k);
 }
 
@@ -197,5 +198,5 @@ void check_kda(struct check *c)
         check_case(c, case_causal, first_and_gate, "kda: token %d changes nothing before%s",
                    first_and_gate[0], i % 2 ? ", softplus" : "");
     }
-    for (int i = 0; i < 2 && c->bench; i++) check_case(c, case_bench, &i, "kda bench %d", i);
+    for (int i = 0; i < 3 && c->bench; i++) check_case(c, case_bench, &i, "kda bench %d", i);
 }

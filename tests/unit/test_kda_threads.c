@@ -74,6 +74,19 @@ static void every_plan_has_the_bits_of_one_thread(void **state)
             }
 }
 
+/* One packet less than the ring holds, as many, one more, and many times round it. */
+static void lengths_at_the_rings_edges(void **state)
+{
+    (void)state;
+    for (int depth = 1; depth <= 4; depth++) {
+        int chunks[] = {depth - 1, depth, depth + 1, 10 * depth + 3};
+        for (int i = 0; i < 4; i++) {
+            struct kda_spec spec = plain(32 * chunks[i]);
+            compare(&spec, (struct brim_kda_cpu_plan){0, 0, 1, 1 + i % 2, 1, depth}, 3);
+        }
+    }
+}
+
 static void whole_tasks_and_shared_ones(void **state)
 {
     (void)state;
@@ -102,6 +115,50 @@ static void calls_of_few_heads(void **state)
         same(&one, &many);
         kda_case_free(&one), kda_case_free(&many);
     }
+}
+
+struct caller {
+    const struct kda_spec *spec;
+    const struct kda_case *one;
+    bool same;
+};
+
+static void *call_main(void *arg)
+{
+    struct caller *caller = arg;
+    const struct kda_case *one = caller->one;
+    caller->same = true;
+    for (int i = 0; i < 20; i++) {
+        struct kda_case c;
+        kda_case_make(&c, caller->spec);
+        c.args.n_thread = 2 + i % 2;
+        if (brim_kda_prefill(&c.args, NULL) != BRIM_OK || memcmp(c.out, one->out, c.v_bytes) != 0 ||
+            memcmp(c.final, one->final, c.state_bytes) != 0)
+            caller->same = false;
+        kda_case_free(&c);
+    }
+    return NULL;
+}
+
+/* Two callers at once, over and over: calls share nothing. */
+static void calls_at_once_and_repeats_agree(void **state)
+{
+    (void)state;
+    struct kda_spec spec = plain(161);
+    struct kda_case one;
+    pthread_t threads[2];
+    struct caller callers[2];
+    kda_case_make(&one, &spec); /* the table of normal numbers is made here, too */
+    assert_int_equal(brim_kda_prefill(&one.args, NULL), BRIM_OK);
+    for (int i = 0; i < 2; i++) {
+        callers[i] = (struct caller){&spec, &one, false};
+        assert_int_equal(pthread_create(&threads[i], NULL, call_main, &callers[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_true(callers[i].same);
+    }
+    kda_case_free(&one);
 }
 
 static void allocation_failures_leak_nothing(void **state)
@@ -228,8 +285,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plan_has_the_bits_of_one_thread),
+        cmocka_unit_test(lengths_at_the_rings_edges),
         cmocka_unit_test(whole_tasks_and_shared_ones),
         cmocka_unit_test(calls_of_few_heads),
+        cmocka_unit_test(calls_at_once_and_repeats_agree),
         cmocka_unit_test(allocation_failures_leak_nothing),
         cmocka_unit_test(delays_change_no_bit),
         cmocka_unit_test(one_thread_does_it_alone),
