@@ -49,7 +49,8 @@ static void free_inputs(struct inputs *in)
     for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++) free(blocks[i]);
 }
 
-static bool make_inputs(struct inputs *in, brim_kda_args *args, int64_t n_tok, int64_t n_head)
+static bool make_inputs(struct inputs *in, brim_kda_args *args, int64_t n_tok, int64_t n_head,
+                        bool softplus)
 {
     size_t n = (size_t)n_tok * (size_t)n_head * 128, n_beta = (size_t)n_tok * (size_t)n_head;
     uint16_t **rows[] = {&in->q, &in->k, &in->v, &in->g, &in->out, &in->expected};
@@ -76,8 +77,8 @@ static bool make_inputs(struct inputs *in, brim_kda_args *args, int64_t n_tok, i
     args->q_stride = args->k_stride = args->v_stride = args->g_stride = args->out_stride = stride;
     args->beta_stride = (brim_kda_stride){n_tok * n_head, n_head, 1};
     args->g_dtype = args->beta_dtype = BRIM_KERNEL_BF16;
-    args->gate = BRIM_KDA_GATE_LOWER_BOUND;
-    args->lower_bound = -5;
+    args->gate = softplus ? BRIM_KDA_GATE_SOFTPLUS : BRIM_KDA_GATE_LOWER_BOUND;
+    args->lower_bound = softplus ? 0 : -5;
     args->flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT;
     args->state_dtype = BRIM_KERNEL_F32;
     args->state_stride = n_head * STATE;
@@ -112,7 +113,8 @@ static brim_status check(const struct inputs *in, brim_kda_args *args, double *o
     return status;
 }
 
-static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_thread, int64_t n_repeat)
+static int bench_shape(int64_t n_tok, int64_t n_head, bool softplus, int64_t n_thread,
+                       int64_t n_repeat)
 {
     struct inputs in;
     brim_kda_args args;
@@ -120,7 +122,7 @@ static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_thread, int64_t 
     brim_error err;
     double out_error, state_error, times[MAX_REPEAT];
     int code = CLI_FAILED;
-    if (!make_inputs(&in, &args, n_tok, n_head)) {
+    if (!make_inputs(&in, &args, n_tok, n_head, softplus)) {
         free_inputs(&in);
         return cli_out_of_memory();
     }
@@ -144,12 +146,12 @@ static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_thread, int64_t 
             code = cli_out_of_memory();
         if (code == CLI_OK)
             printf("{\"bench\":\"kda\",\"device\":\"cpu\",\"batch\":1,\"tokens\":%lld,\"heads\":%"
-                   "lld,\"threads\":%lld,\"owners\":%d,\"helpers\":%d,"
+                   "lld,\"gate\":\"%s\",\"threads\":%lld,\"owners\":%d,\"helpers\":%d,"
                    "\"ms_median\":%.3f,\"ms_min\":%.3f,\"ms_max\":%.3f,\"repeats\":%lld,"
                    "\"out_error\":%.2e,\"state_error\":%.2e}\n",
-                   (long long)n_tok, (long long)n_head, (long long)n_thread, plan.owners,
-                   plan.helpers, stats.median, stats.min, stats.max, (long long)n_repeat, out_error,
-                   state_error);
+                   (long long)n_tok, (long long)n_head, softplus ? "softplus" : "bounded",
+                   (long long)n_thread, plan.owners, plan.helpers, stats.median, stats.min,
+                   stats.max, (long long)n_repeat, out_error, state_error);
     }
     free_inputs(&in);
     return code;
@@ -157,19 +159,20 @@ static int bench_shape(int64_t n_tok, int64_t n_head, int64_t n_thread, int64_t 
 
 struct cuda_options {
     const char *set, *part; /* NULL: the tokens and heads; all of the set */
-    bool list;
+    bool list, softplus;
     struct bench_kda_options bench;
 };
 
 /* One sequence of each of the tokens and heads. */
 static struct bench_kda_shape *own_shapes(const int64_t *n_tok, size_t n_tokens,
-                                          const int64_t *n_head, size_t n_heads, size_t *n)
+                                          const int64_t *n_head, size_t n_heads, int softplus,
+                                          size_t *n)
 {
     struct bench_kda_shape *shapes = calloc(n_tokens * n_heads, sizeof *shapes);
     *n = 0;
     for (size_t t = 0; shapes && t < n_tokens; t++)
         for (size_t h = 0; h < n_heads; h++)
-            shapes[(*n)++] = (struct bench_kda_shape){1, n_tok[t], n_head[h], NULL, 0};
+            shapes[(*n)++] = (struct bench_kda_shape){1, n_tok[t], n_head[h], NULL, softplus};
     return shapes;
 }
 
@@ -199,9 +202,13 @@ static int bench_cuda(const struct cuda_options *options, const int64_t *n_tok, 
         cli_error("bench kda: --part is I/N with I from 1 to N, of a --set");
         return CLI_USAGE;
     }
-    struct bench_kda_shape *shapes = options->set
-                                         ? bench_kda_set(options->set, part, n_part, &n)
-                                         : own_shapes(n_tok, n_tokens, n_head, n_heads, &n);
+    if (options->set && options->softplus) {
+        cli_error("bench kda: a --set has its own gates; --softplus is of --tokens and --heads");
+        return CLI_USAGE;
+    }
+    struct bench_kda_shape *shapes =
+        options->set ? bench_kda_set(options->set, part, n_part, &n)
+                     : own_shapes(n_tok, n_tokens, n_head, n_heads, options->softplus, &n);
     if (!shapes && options->set) {
         cli_error("bench kda: no set is called '%s'; see --help", options->set);
         return CLI_USAGE;
@@ -224,6 +231,8 @@ int cmd_bench_kda(int argc, char **argv)
         {"heads", 0, ARGS_TEXT, &heads, "H,..", "heads (1,4)", 0, 0},
         {"threads", 0, ARGS_INT, &n_thread, "N", "threads (1)", 1, 1024},
         {"repeats", 0, ARGS_INT, &n_repeat, "N", "timed repeats of a shape (5)", 1, MAX_REPEAT},
+        {"softplus", 0, ARGS_FLAG, &cuda.softplus, NULL, "the softplus gate, which has no bound", 0,
+         0},
         {"set", 0, ARGS_TEXT, &cuda.set, "NAME",
          "cuda: shapes: seed, lengths, packed, softplus, all, or sweep: every\n"
          "route over T 64..131072, H 1..96, N 1..64",
@@ -241,7 +250,7 @@ int cmd_bench_kda(int argc, char **argv)
         .name = "bench kda",
         .positional = "",
         .about = "KDA prefill, checked against the fp64 recurrence, then timed: a line of JSON a\n"
-                 "shape, bounded gates at -5.",
+                 "shape, gates bounded at -5 unless asked for softplus.",
         .groups = {{"Options", options, sizeof(options) / sizeof(options[0])}},
     };
     int code;
@@ -261,7 +270,7 @@ int cmd_bench_kda(int argc, char **argv)
     }
     for (size_t t = 0; t < n_tokens; t++)
         for (size_t h = 0; h < n_heads; h++) {
-            code = bench_shape(n_tok[t], n_head[h], n_thread, n_repeat);
+            code = bench_shape(n_tok[t], n_head[h], cuda.softplus, n_thread, n_repeat);
             if (code != CLI_OK) return code;
         }
     return cli_close_stdout(CLI_OK);

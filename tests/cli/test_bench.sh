@@ -32,6 +32,9 @@ code 0 bench kda --tokens 33 --heads 2 --repeats 1
 check "bench kda" json "d['tokens'] == 33 and d['heads'] == 2 and d['out_error'] < 5e-3"
 code 0 bench kda --tokens 130 --heads 1 --repeats 1 --threads 2
 check "bench kda, a head of two threads" json "d['owners'] == 2 and d['helpers'] == 0 and d['out_error'] < 5e-3"
+code 0 bench kda --tokens 130 --heads 1 --repeats 1 --softplus
+check "bench kda, softplus" json "d['gate'] == 'softplus' and d['out_error'] < 5e-3"
+code 2 bench kda --device cuda --set seed --softplus --list
 code 0 bench kda --device cuda --set sweep --list
 check "bench kda, the sweep's shapes" grep -qx '64,64,64,0,0' "$work/out"
 cat "$work/out" >"$work/whole"
