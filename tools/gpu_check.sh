@@ -83,13 +83,19 @@ for part in "$@"; do
         step sample.log "$programs/gpu_check_sample"
         ;;
     kda)
-        # m128 against fp64 in all forms, what must be bit-equal on every route, then all against m128
+        # m128 against fp64 in all forms, every route in short, what must be bit-equal, then all against m128
         step kda-m128.log "$programs/gpu_check_kda" m128
-        for route in $kda_helped; do step "kda-$route.log" "$programs/gpu_check_kda" "$route" bits; done
-        step kda-gate.log "$programs/gpu_check_kda_gate" m128,m64,c4-m128,c6-m64
+        for route in $kda_helped; do
+            step "kda-$route.log" "$programs/gpu_check_kda" "$route" short
+            step "kda-bits-$route.log" "$programs/gpu_check_kda_bits" "$route"
+        done
+        step kda-bits.log "$programs/gpu_check_kda_bits" m128,split
+        step kda-state.log "$programs/gpu_check_kda_state" "m128,${kda_helped// /,},split"
+        step kda-gate.log "$programs/gpu_check_kda_gate" m128,m64,c4-m128,c4-m64,c5-m64,c6-m64,c8-m128
         step kda-routes.log timeout 120 "$programs/gpu_check_kda_routes" equal streams big
         step kda-delay.log timeout 30 "$programs/gpu_check_kda_routes" delay
         step kda-split.log "$programs/gpu_check_kda_split"
+        step kda-sound.log "$programs/gpu_check_kda_sound" "$root/tests/golden/kda_split_seeds.txt"
         ;;
     sanitize)
         for tool in memcheck synccheck; do
@@ -104,6 +110,7 @@ for part in "$@"; do
             step "$tool-kda.log" "${check[@]}" "$programs/gpu_check_kda" m128 short
             step "$tool-kda-routes.log" "${check[@]}" "$programs/gpu_check_kda_routes" tiny
             step "$tool-kda-split.log" "${check[@]}" "$programs/gpu_check_kda_split" short
+            step "$tool-kda-state.log" "${check[@]}" "$programs/gpu_check_kda_state" m128,c4-m64,split short
         done
         ;;
     # Every route at two lengths under all four tools.

@@ -32,6 +32,7 @@ static void check_case(struct kda_case *c, const struct kda_spec *spec, const ch
         kda_device_make(&d, c, route);
         if (run(&d, what)) {
             verdict(kda_device_fetch(&d), what, "a byte outside a buffer changed");
+            verdict(kda_device_inputs_kept(&d), what, "an input changed");
             if (i == 0) {
                 judge(c, spec, what);
                 memcpy(out, c->out, c->v_bytes), memcpy(final, c->final, c->state_bytes);
@@ -163,8 +164,7 @@ int main(int argc, char **argv)
             brief = true;
             continue;
         }
-        for (char *name = strtok(argv[i], ","); name && n_route < 16; name = strtok(NULL, ","))
-            routes[n_route++] = name;
+        n_route = split_names(argv[i], routes, n_route, 16);
     }
     static char first[] = "m128";
     if (n_route == 0) routes[n_route++] = first;

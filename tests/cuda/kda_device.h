@@ -24,6 +24,7 @@ struct kda_device {
     brim_kda_args args;
     char *block[16];
     size_t bytes[16];
+    const void *source[16]; /* host memory whose bytes an input has; NULL: no input */
     int n_block;
 };
 
@@ -33,13 +34,23 @@ static inline void *kda_upload(struct kda_device *d, const void *from, size_t n_
     CUDA_OK(cudaMalloc((void **)&block, n_bytes + 2 * KDA_GUARD));
     CUDA_OK(cudaMemset(block, 0xA5, n_bytes + 2 * KDA_GUARD));
     if (from) CUDA_OK(cudaMemcpy(block + KDA_GUARD, from, n_bytes, cudaMemcpyHostToDevice));
+    if (d->n_block == 16) abort();
     d->block[d->n_block] = block;
+    d->source[d->n_block] = NULL;
     d->bytes[d->n_block++] = n_bytes;
     return block + KDA_GUARD;
 }
 
+/* The same for what a call may read and must not change. `from` outlives the device's copy. */
+static inline void *kda_upload_input(struct kda_device *d, const void *from, size_t n_bytes)
+{
+    void *at = kda_upload(d, from, n_bytes);
+    d->source[d->n_block - 1] = from;
+    return at;
+}
+
 /* The device's arguments for a host case; extra pointers (pool, fresh) are the caller's business.
- */
+ * Route split is pinned to segments of two chunks. */
 static inline void kda_device_make(struct kda_device *d, struct kda_case *c, const char *route)
 {
     memset(d, 0, sizeof *d);
@@ -48,23 +59,26 @@ static inline void kda_device_make(struct kda_device *d, struct kda_case *c, con
     brim_kda_args *a = &d->args;
     a->device = BRIM_KERNEL_CUDA;
     a->route = route;
-    a->q = kda_upload(d, c->q, c->q_bytes);
-    a->k = kda_upload(d, c->k, c->q_bytes);
-    a->v = kda_upload(d, c->v, c->v_bytes);
-    a->g = kda_upload(d, c->g, c->g_bytes);
-    a->beta = kda_upload(d, c->beta, c->beta_bytes);
+    if (route && !strcmp(route, "split") && a->split_length == 0)
+        a->split_length = 2, a->split_window = 1;
+    a->q = kda_upload_input(d, c->q, c->q_bytes);
+    a->k = kda_upload_input(d, c->k, c->q_bytes);
+    a->v = kda_upload_input(d, c->v, c->v_bytes);
+    a->g = kda_upload_input(d, c->g, c->g_bytes);
+    a->beta = kda_upload_input(d, c->beta, c->beta_bytes);
     a->out = kda_upload(d, c->out, c->v_bytes);
     a->final_state = kda_upload(d, c->final, c->state_bytes);
-    if (c->initial) a->initial_state = kda_upload(d, c->initial, c->state_bytes);
-    if (c->offsets) a->cu_seqlens = kda_upload(d, c->offsets, c->offset_bytes);
+    if (c->initial) a->initial_state = kda_upload_input(d, c->initial, c->state_bytes);
+    if (c->offsets) a->cu_seqlens = kda_upload_input(d, c->offsets, c->offset_bytes);
     if (c->checkpoints) a->checkpoints = kda_upload(d, c->checkpoints, c->checkpoint_bytes);
-    if (c->a_log) a->a_log = kda_upload(d, c->a_log, (size_t)a->n_value_head * 4);
-    if (c->dt_bias) a->dt_bias = kda_upload(d, c->dt_bias, (size_t)a->n_value_head * 512);
+    if (c->a_log) a->a_log = kda_upload_input(d, c->a_log, (size_t)a->n_value_head * 4);
+    if (c->dt_bias) a->dt_bias = kda_upload_input(d, c->dt_bias, (size_t)a->n_value_head * 512);
     size_t n_bytes = 0;
     brim_error err = {0};
     if (brim_kda_workspace_bytes(a, &n_bytes, &err) == BRIM_OK && n_bytes) {
         a->workspace = kda_upload(d, NULL, n_bytes);
         a->workspace_bytes = n_bytes;
+        CUDA_OK(cudaMemset(a->workspace, 0xFF, n_bytes)); /* NaN where nothing is written */
         if (brim_kda_workspace_init(BRIM_KERNEL_CUDA, a->workspace, n_bytes, NULL, &err))
             printf("%s\n", err.text);
     }
@@ -89,6 +103,22 @@ static inline bool kda_device_fetch(struct kda_device *d)
         for (int j = 0; j < 2 * KDA_GUARD; j++) clean = clean && guard[j] == 0xA5;
     }
     return clean;
+}
+
+/* Do the inputs hold what the host's copies hold? The initial state is none where the final one is
+ * written in its place. */
+static inline bool kda_device_inputs_kept(struct kda_device *d)
+{
+    bool kept = true;
+    CUDA_OK(cudaDeviceSynchronize());
+    for (int i = 0; i < d->n_block; i++) {
+        if (!d->source[i] || d->block[i] + KDA_GUARD == (const char *)d->args.final_state) continue;
+        char *now = kda_alloc(d->bytes[i]);
+        CUDA_OK(cudaMemcpy(now, d->block[i] + KDA_GUARD, d->bytes[i], cudaMemcpyDeviceToHost));
+        kept = kept && !memcmp(now, d->source[i], d->bytes[i]);
+        free(now);
+    }
+    return kept;
 }
 
 static inline void kda_device_free(struct kda_device *d)

@@ -11,7 +11,7 @@ static struct brim_pool *pool;
 static const char *route;
 static int n_check, n_fail;
 
-static void verdict(bool ok, const char *what, const char *detail)
+static inline void verdict(bool ok, const char *what, const char *detail)
 {
     n_check++;
     if (ok) return;
@@ -19,7 +19,7 @@ static void verdict(bool ok, const char *what, const char *detail)
     printf("FAIL %s: %s\n", what, detail);
 }
 
-static bool run(struct kda_device *d, const char *what)
+static inline bool run(struct kda_device *d, const char *what)
 {
     brim_error err = {0};
     d->args.route = route;
@@ -28,13 +28,68 @@ static bool run(struct kda_device *d, const char *what)
     return false;
 }
 
+/* Outputs as a run left them, once fetched. */
+struct outputs {
+    uint16_t *out;
+    char *final, *checkpoints;
+};
+
+static inline struct outputs outputs_keep(const struct kda_case *c)
+{
+    struct outputs o = {kda_alloc(c->v_bytes), kda_alloc(c->state_bytes),
+                        kda_alloc(c->checkpoint_bytes)};
+    memcpy(o.out, c->out, c->v_bytes);
+    memcpy(o.final, c->final, c->state_bytes);
+    if (c->checkpoints) memcpy(o.checkpoints, c->checkpoints, c->checkpoint_bytes);
+    return o;
+}
+
+static inline bool outputs_same(const struct outputs *o, const struct kda_case *c)
+{
+    return !memcmp(o->out, c->out, c->v_bytes) && !memcmp(o->final, c->final, c->state_bytes) &&
+           (!c->checkpoints || !memcmp(o->checkpoints, c->checkpoints, c->checkpoint_bytes));
+}
+
+static inline void outputs_drop(struct outputs *o)
+{
+    free(o->out), free(o->final), free(o->checkpoints);
+}
+
+/* Every output on the device becomes NaN. */
+static inline void outputs_poison(struct kda_device *d)
+{
+    CUDA_OK(cudaMemset(d->args.out, 0xFF, d->host->v_bytes));
+    if (d->args.final_state != d->args.initial_state)
+        CUDA_OK(cudaMemset(d->args.final_state, 0xFF, d->host->state_bytes));
+    if (d->args.checkpoints)
+        CUDA_OK(cudaMemset(d->args.checkpoints, 0xFF, d->host->checkpoint_bytes));
+}
+
+/* A run over poisoned outputs, fetched; guards and inputs are checked. */
+static inline bool run_and_fetch(struct kda_device *d, const char *what)
+{
+    outputs_poison(d);
+    if (!run(d, what)) return false;
+    verdict(kda_device_fetch(d), what, "a byte outside a buffer changed");
+    verdict(kda_device_inputs_kept(d), what, "an input changed");
+    return true;
+}
+
+/* The comma-separated names of `list`, which is cut up. */
+static inline int split_names(char *list, char **names, int n, int capacity)
+{
+    for (char *name = strtok(list, ","); name && n < capacity; name = strtok(NULL, ","))
+        names[n++] = name;
+    return n;
+}
+
 struct measure_job {
     const brim_kda_args *args;
     struct kda_error *error, *model;
     brim_kda_args model_args;
 };
 
-static void measure_one(void *arg, int64_t item, int worker)
+static inline void measure_one(void *arg, int64_t item, int worker)
 {
     struct measure_job *job = arg;
     (void)worker;
@@ -50,7 +105,7 @@ static void measure_one(void *arg, int64_t item, int worker)
 
 /* The outputs in `c` against fp64, within the bars and within 1.2 times the rounding model's error.
  */
-static void judge(struct kda_case *c, const struct kda_spec *spec, const char *what)
+static inline void judge(struct kda_case *c, const struct kda_spec *spec, const char *what)
 {
     int64_t n = c->args.n_seq * c->args.n_value_head;
     struct kda_error *error = calloc((size_t)n, sizeof *error),

@@ -166,12 +166,21 @@ struct kda_segment {
     uint32_t stop;         /* shared memory, a word a stage: nonzero in place of a packet */
 };
 
-/* This warp's share of |S|^2. */
+/* More than 64 roundings among numbers below 2^-126 can lose. */
+#define KDA_SQUARES_LOST 1e-42f
+
+/* This warp's share of |S|^2: no less than that with `at_least`, unless S is 0, else no more. */
+template <bool at_least>
 BRIM_DEVICE void kda_record_norm(float *to, const float (&s)[64], int wg, int warp, int lane)
 {
     float sum = 0;
+    uint32_t any = 0;
 #pragma unroll
-    for (int i = 0; i < 64; i++) sum = fmaf(s[i], s[i], sum);
+    for (int i = 0; i < 64; i++) {
+        sum = fmaf(s[i], s[i], sum);
+        if (at_least) any |= __float_as_uint(s[i]);
+    }
+    if (at_least && any << 1) sum += KDA_SQUARES_LOST;
 #pragma unroll
     for (int i = 16; i > 0; i >>= 1) sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
     if (lane == 0) to[wg * 4 + warp] = sum;
@@ -253,9 +262,9 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
             uint32_t stop = ld_shared_u32(range.stop + 4 * stage);
             if (stop) return; /* the same for all consumers: written before the stage was full */
             if (c == range.quiet)
-                kda_record_norm(range.record + KDA_RECORD_WROTE, s, wg, warp, lane);
+                kda_record_norm<false>(range.record + KDA_RECORD_WROTE, s, wg, warp, lane);
             if (c == range.mark)
-                kda_record_norm(range.record + KDA_RECORD_BEFORE, s, wg, warp, lane);
+                kda_record_norm<true>(range.record + KDA_RECORD_BEFORE, s, wg, warp, lane);
         }
         uint64_t desc_w = wgmma_desc_128b(packet + KDA_PACKET_W, 16, 1024);
         uint64_t desc_q = wgmma_desc_128b(packet + KDA_PACKET_QD, 16, 1024);

@@ -20,10 +20,6 @@ static __device__ __noinline__ bool kda_cuts_hold(const kda_params &p, const kda
                     *last = kda_record(p, slot + s - 1, t.head);
         if (s * p.cuts.length <= p.cuts.window) continue; /* begins with the sequence */
         float bound = 1, wrote = 0, before = 0;
-        for (int w = 0; w < p.cuts.window; w++) {
-            float4 share = *(const float4 *)(own + KDA_RECORD_BOUND + 4 * w);
-            bound *= share.x + share.y + share.z + share.w;
-        }
 #pragma unroll
         for (int i = 0; i < 8; i += 4) {
             float4 x = *(const float4 *)(own + KDA_RECORD_WROTE + i);
@@ -31,8 +27,16 @@ static __device__ __noinline__ bool kda_cuts_hold(const kda_params &p, const kda
             wrote += x.x + x.y + x.z + x.w;
             before += y.x + y.y + y.z + y.w;
         }
+        /* apart from the bound, which may fall below the smallest number where this does not */
+        float left = sqrtf(before);
+        for (int w = 0; w < p.cuts.window; w++) {
+            float4 share = *(const float4 *)(own + KDA_RECORD_BOUND + 4 * w);
+            float chunk = share.x + share.y + share.z + share.w;
+            bound *= chunk;
+            left *= chunk;
+        }
         /* written so that NaN fails */
-        hold = bound <= KDA_FORGOTTEN && bound * sqrtf(before) <= KDA_FORGOTTEN * sqrtf(wrote);
+        hold = bound <= KDA_FORGOTTEN && left <= KDA_FORGOTTEN * sqrtf(wrote);
     }
     return __all_sync(0xFFFFFFFF, hold);
 }

@@ -21,12 +21,13 @@ enum {
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 
 /* max gamma + sum |kr_r| |w_r| over the packet's rows, four threads a row: the four warps' shares
- * into record[0..3]. */
+ * into record[0..3]. Rows are as small as e^-160, and squares below 2^-149 are lost: each sum
+ * begins with more than its roundings there can lose, so that a norm is never below the row's. */
 BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, float *record)
 {
     named_barrier_sync(s.bar, 128); /* the packet is complete */
     int row = s.tid >> 2, quarter = s.tid & 3;
-    float kr = 0, w = 0;
+    float kr = KDA_SQUARES_LOST, w = KDA_SQUARES_LOST;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         uint32_t at = kda_panel_at(row, quarter * 4 + i);

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Route split on the GPU where nothing may be skipped: there its bits are m128's. The cases turn
+ * each of the rule's conditions (docs/numerics.md, "Forgetting") alone: maps that only look small,
+ * windows that write little or nothing, states that are huge, numbers that fp32 loses when they are
+ * squared. Beside each stands one that may be cut and is. Then the worst seeds of the search, held
+ * to its bar.
+ *     check_kda_sound [short] [FILE]     FILE: the seeds; else found from the source directory or
+ *                                        from a build directory two below it
+ * Exit status 1 on any failure. */
+#include "check/kda_adversary.h"
+#include "cuda/kda/layout.h"
+#include "cuda/kda_judge.h"
+#include "plan/kda_split.h"
+
+static const char *seed_file = "tests/golden/kda_split_seeds.txt";
+
+/* One head; decays and beta given as f32, keys of length one that are not normalized again. */
+static void given_case(struct kda_case *c, int64_t n_tok)
+{
+    struct kda_spec spec = {.n_seq = 1,
+                            .n_tok = n_tok,
+                            .n_head = 1,
+                            .n_value_head = 1,
+                            .regime = KDA_TYPICAL,
+                            .gate = BRIM_KDA_GATE_GIVEN,
+                            .lower_bound = -5,
+                            .f32_decay = 1,
+                            .f32_beta = 1,
+                            .with_initial = 1,
+                            .checkpoints = 1,
+                            .seed = 3};
+    kda_case_make(c, &spec);
+}
+
+static void put_gate(struct kda_case *c, int64_t from, int64_t to, float g)
+{
+    for (int64_t i = from * 128; i < to * 128; i++) ((float *)c->g)[i] = g;
+}
+
+static void put_beta(struct kda_case *c, int64_t from, int64_t to, float beta)
+{
+    for (int64_t t = from; t < to; t++) ((float *)c->beta)[t] = beta;
+}
+
+static void scale_v(struct kda_case *c, int64_t from, int64_t to, float by)
+{
+    for (int64_t i = from * 128; i < to * 128; i++)
+        c->v[i] = brim_bf16_from_f32(by * brim_f32_from_bf16(c->v[i]));
+}
+
+static void scale_initial(struct kda_case *c, float by)
+{
+    for (int i = 0; i < 16384; i++) ((float *)c->initial)[i] *= by;
+}
+
+/* k_t = (e_a + e_b) / sqrt 2. */
+static void put_key(struct kda_case *c, int64_t t, int a, int b)
+{
+    memset(c->k + t * 128, 0, 256);
+    c->k[t * 128 + a] = c->k[t * 128 + b] = brim_bf16_from_f32(0.70710678f);
+}
+
+/* Did the last run decide that every cut holds? finish.cuh's rule over the records of one task; a
+ * segment that stopped leaves the NaN that was there. */
+static bool was_cut(const struct kda_device *d)
+{
+    const brim_kda_args *a = &d->args;
+    brim_kda_plan whole;
+    brim_error err = {0};
+    struct brim_kda_split_plan plan = brim_kda_split_plan_make(1, a->n_tok, a->n_tok, 1, false, 132,
+                                                               a->split_length, a->split_window);
+    if (brim_kda_plan_make(a, &whole, &err) != BRIM_OK) exit(2);
+    size_t n_bytes = (size_t)plan.n_slot * KDA_RECORD_FLOATS * 4;
+    float *record = kda_alloc(n_bytes);
+    CUDA_OK(cudaMemcpy(record, (char *)a->workspace + whole.workspace_bytes - plan.workspace_bytes,
+                       n_bytes, cudaMemcpyDeviceToHost));
+    bool hold = true;
+    for (int64_t s = 1; s < plan.n_slot; s++) {
+        double bound = 1, wrote = 0, before = 0;
+        const float *own = record + s * KDA_RECORD_FLOATS, *last = own - KDA_RECORD_FLOATS;
+        if (s * plan.length <= plan.window) continue;
+        for (int w = 0; w < plan.window; w++) {
+            const float *x = own + KDA_RECORD_BOUND + 4 * w;
+            bound *= (double)x[0] + x[1] + x[2] + x[3];
+        }
+        for (int i = 0; i < 8; i++) {
+            wrote += own[KDA_RECORD_WROTE + i];
+            before += last[KDA_RECORD_BEFORE + i];
+        }
+        double tiny = 5.9604645e-8;
+        hold = hold && bound <= tiny && bound * sqrt(before) <= tiny * sqrt(wrote);
+    }
+    free(record);
+    return hold;
+}
+
+enum cut { SERIAL, CUT, EITHER };
+
+/* m128, then the split: SERIAL, its bits are m128's; CUT, every cut holds and the error is at most
+ * 1.2 times m128's. Returns whether it was cut. */
+static bool check(const char *what, struct kda_case *c, int length, int window, enum cut cut)
+{
+    struct kda_device d;
+    char text[160];
+    c->args.split_length = length, c->args.split_window = window;
+    kda_device_make(&d, c, "split");
+    route = "m128";
+    run_and_fetch(&d, what);
+    struct outputs serial = outputs_keep(c);
+    struct kda_error base = kda_measure(&c->args, 0, 0);
+    route = "split";
+    run_and_fetch(&d, what);
+    bool same = outputs_same(&serial, c);
+    struct kda_error e = kda_measure(&c->args, 0, 0);
+    snprintf(text, sizeof text,
+             "segments of %d, windows of %d: %.2e %.2e %.2e beside %.2e %.2e %.2e", length, window,
+             e.out, e.window, e.state, base.out, base.window, base.state);
+    bool cuts = was_cut(&d);
+    if (cut == SERIAL) verdict(same, what, text);
+    if (cut == SERIAL) verdict(!cuts, what, "was cut");
+    if (cut == CUT) verdict(cuts, what, "was not cut");
+    verdict(cuts || same, what, "not cut, and not m128's bits");
+    if (cut == CUT)
+        verdict(e.finite && e.out <= 1.2 * base.out + 1e-7 &&
+                    e.window <= 1.2 * base.window + 1e-7 && e.state <= 1.2 * base.state + 1e-7,
+                what, text);
+    outputs_drop(&serial);
+    kda_device_free(&d);
+    return cuts;
+}
+
+/* Maps that are not small although decays are large. */
+static void check_maps(bool brief)
+{
+    struct kda_case c;
+    int64_t n_tok = brief ? 160 : 256;
+    int length = brief ? 2 : 4;
+    for (int channel = 0; channel < 128; channel += brief ? 77 : 9)
+        for (int window = 1; window <= (brief ? 1 : 3); window++) {
+            given_case(&c, n_tok);
+            put_gate(&c, 0, n_tok, -5);
+            for (int64_t t = 0; t < n_tok; t++) ((float *)c.g)[t * 128 + channel] = -1e-4f;
+            check("one weak channel of 128", &c, length, window, SERIAL);
+            kda_case_free(&c);
+        }
+    /* every channel loses 40 nats in 16 tokens, the state a factor of four */
+    for (int window = 1; window <= (brief ? 1 : 3); window++) {
+        given_case(&c, n_tok);
+        for (int64_t t = 0; t < n_tok; t++) {
+            bool change = t % 8 == 7;
+            ((float *)c.beta)[t] = change ? 0.99f : 0;
+            memset(c.k + t * 128, 0, 256);
+            if (change) put_key(&c, t, 0, 64);
+            for (int i = 0; i < 128; i++)
+                ((float *)c.g)[t * 128 + i] = (i < 64) == (t / 8 % 2 == 0) ? -5 : 0;
+        }
+        check("keys that move the state", &c, length, window, SERIAL);
+        kda_case_free(&c);
+    }
+    /* a reflection a token carries the state on by one channel, the only one that does not decay */
+    given_case(&c, n_tok);
+    put_gate(&c, 0, n_tok, -5);
+    put_beta(&c, 0, n_tok, 1.95f);
+    for (int64_t t = 0; t < n_tok; t++) {
+        put_key(&c, t, (int)(t % 128), (int)((t + 1) % 128));
+        ((float *)c.g)[t * 128 + t % 128] = 0;
+    }
+    check("keys that rotate", &c, length, 1, SERIAL);
+    kda_case_free(&c);
+    given_case(&c, n_tok);
+    put_gate(&c, 0, n_tok, -5);
+    check("every channel strong", &c, length, 1, CUT);
+    kda_case_free(&c);
+}
+
+/* Small maps, beside what the window writes and what lies before it. Segments of two chunks: the
+ * first cut is at token 64, its window are tokens 32 to 63. */
+static void check_sizes(void)
+{
+    static const struct {
+        const char *what;
+        float initial, first_gate, gate, v;
+        enum cut cut;
+    } cases[] = {
+        {"ordinary", 1, -0.8f, -0.8f, 1, CUT},
+        {"v = 0 throughout", 1, -0.8f, -0.8f, 0, SERIAL},
+        {"initial 1e6, forgotten far", 1e6f, 0, -3, 1, CUT},
+        {"initial 1e6, forgotten less", 1e6f, 0, -0.8f, 1, SERIAL},
+        {"initial 1e6, v = 0", 1e6f, 0, -3, 0, SERIAL},
+        {"initial 1e20", 1e20f, 0, -3, 1, SERIAL},
+        {"initial 1e20, v = 0", 1e20f, 0, -3, 0, SERIAL},
+        {"initial 1e-25, v = 0", 1e-25f, -0.1f, -0.8f, 0, SERIAL},
+        {"no state, v = 0", 0, -0.8f, -0.8f, 0, EITHER},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kda_case c;
+        given_case(&c, 128);
+        put_gate(&c, 0, 32, cases[i].first_gate);
+        put_gate(&c, 32, 128, cases[i].gate);
+        put_beta(&c, 0, 128, 0.5f);
+        scale_v(&c, 0, 128, cases[i].v);
+        scale_initial(&c, cases[i].initial);
+        check(cases[i].what, &c, 2, 1, cases[i].cut);
+        kda_case_free(&c);
+    }
+    for (int form = 0; form < 4; form++) {
+        static const char *const names[] = {"v = 0 in the window", "beta = 0 in the window",
+                                            "beta = 0 throughout", "1e20 before the window"};
+        struct kda_case c;
+        given_case(&c, 128);
+        put_gate(&c, 0, 128, -0.8f);
+        put_beta(&c, 0, 128, 0.5f);
+        if (form == 0) scale_v(&c, 32, 64, 0);
+        if (form == 1) put_beta(&c, 32, 64, 0);
+        if (form == 2) put_beta(&c, 0, 128, 0);
+        if (form == 3) scale_v(&c, 0, 32, 1e20f);
+        check(names[form], &c, 2, 1, SERIAL);
+        kda_case_free(&c);
+    }
+}
+
+/* Bounds whose parts are too small to be squared in fp32. Channels 64..127 keep the state until a
+ * key moves it to the others, which by then have lost 75 nats and now lose `after`; the window
+ * writes `v`, far less than what is moved on from a state of 1e6. */
+static void check_underflow(void)
+{
+    static const struct {
+        float initial, v, after;
+    } cases[] = {
+        {1e6f, 1e-17f, 52}, {1e6f, 0, 52}, {1, 0, 52}, {1, 1e-21f, 52}, {1e12f, 1e-12f, 54}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kda_case c;
+        given_case(&c, 128);
+        put_gate(&c, 0, 32, 0);
+        put_gate(&c, 64, 128, 0);
+        put_beta(&c, 0, 128, 0);
+        for (int64_t t = 0; t < 128; t++)
+            for (int j = 0; j < 128; j++) {
+                if (t < 32 || t >= 64) continue;
+                float first = j < 64 ? -5 : 0, then = j < 64 ? -cases[i].after / 22 : -5;
+                ((float *)c.g)[t * 128 + j] = t < 42 ? first : then;
+            }
+        scale_v(&c, 32, 128, cases[i].v);
+        scale_initial(&c, cases[i].initial);
+        put_key(&c, 41, 0, 64), put_beta(&c, 41, 42, 1);
+        put_key(&c, 63, 64, 65), put_beta(&c, 63, 64, 0.5f);
+        char what[80];
+        snprintf(what, sizeof what, "squares lost: initial %g, v %g", (double)cases[i].initial,
+                 (double)cases[i].v);
+        check(what, &c, 2, 1, SERIAL);
+        kda_case_free(&c);
+    }
+    /* three chunks of a window, each bound of which is far above the smallest number, their product
+     * below it; the state before is 1e18 */
+    struct kda_case c;
+    given_case(&c, 256);
+    put_gate(&c, 0, 32, 0);
+    put_gate(&c, 32, 256, -1.1f);
+    put_beta(&c, 0, 256, 0);
+    scale_initial(&c, 1e17f);
+    check("product lost, three chunks", &c, 4, 3, SERIAL);
+    kda_case_free(&c);
+}
+
+static void check_seeds(bool brief)
+{
+    FILE *file = fopen(seed_file, "r");
+    char line[128], what[48];
+    int n = 0, n_cut = 0;
+    if (!file) file = fopen("../../tests/golden/kda_split_seeds.txt", "r");
+    verdict(file != NULL, seed_file, "cannot be opened: name it, or run in the source directory");
+    if (!file) return;
+    void *scratch = aligned_alloc(64, (brim_kda_chunk_scratch_bytes() + 63) / 64 * 64);
+    while (fgets(line, sizeof line, file) && !(brief && n == 4)) {
+        unsigned long long seed;
+        if (sscanf(line, "%llu", &seed) != 1) continue;
+        struct kda_adversary a;
+        struct brim_kda_task task;
+        struct brim_kda_split_report report;
+        kda_adversary_make(&a, seed);
+        snprintf(what, sizeof what, "seed %llu", seed);
+        struct brim_kda_split split = {a.length, a.window};
+        brim_kda_task_make(&a.c.args, 0, 0, &task);
+        if (brim_kda_split_task(&a.c.args, &task, BRIM_KDA_GPU, &split, &report, NULL)) exit(2);
+        bool faded = kda_adversary_faded(&a, &task, scratch);
+        /* where the model, which knows both bounds, may not cut, neither may the kernel */
+        bool may = report.n_far + report.n_small == 0;
+        n_cut += check(what, &a.c, a.length, a.window, may ? EITHER : SERIAL);
+        struct kda_error e = kda_measure(&a.c.args, 0, 0);
+        struct kda_device d;
+        route = "m128";
+        kda_device_make(&d, &a.c, route);
+        run_and_fetch(&d, what);
+        struct kda_error serial = kda_measure(&a.c.args, 0, 0);
+        double quotient = kda_adversary_quotient(&e, &serial, faded);
+        char text[64];
+        snprintf(text, sizeof text, "%.3f times the serial error", quotient);
+        verdict(quotient <= 1.2, what, text);
+        kda_device_free(&d);
+        kda_case_free(&a.c);
+        n++;
+    }
+    fclose(file);
+    free(scratch);
+    snprintf(what, sizeof what, "%d seeds, %d of them cut", n, n_cut);
+    puts(what);
+    verdict(brief ? n == 4 : n >= 12, seed_file, "fewer seeds than there were");
+    verdict(n_cut > 0, seed_file, "no seed was cut");
+}
+
+int main(int argc, char **argv)
+{
+    bool brief = false;
+    int n_device;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "short"))
+            brief = true;
+        else
+            seed_file = argv[i];
+    }
+    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
+        printf("SKIP: no CUDA device\n");
+        return 77;
+    }
+    check_sizes();
+    check_underflow();
+    check_maps(brief);
+    check_seeds(brief);
+    printf("what must not be skipped: %d checks, %d failed\n", n_check, n_fail);
+    return n_fail != 0;
+}
