@@ -90,7 +90,9 @@ for part in "$@"; do
             step "kda-bits-$route.log" "$programs/gpu_check_kda_bits" "$route"
         done
         step kda-bits.log "$programs/gpu_check_kda_bits" m128,split
-        step kda-state.log "$programs/gpu_check_kda_state" "m128,${kda_helped// /,},split"
+        for check in state refuse inputs; do
+            step "kda-$check.log" timeout 120 "$programs/gpu_check_kda_$check" "m128,${kda_helped// /,},split"
+        done
         step kda-gate.log "$programs/gpu_check_kda_gate" m128,m64,c4-m128,c4-m64,c5-m64,c6-m64,c8-m128
         step kda-routes.log timeout 120 "$programs/gpu_check_kda_routes" equal streams big
         step kda-delay.log timeout 30 "$programs/gpu_check_kda_routes" delay

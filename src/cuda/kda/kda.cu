@@ -90,8 +90,9 @@ brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route 
                                  const struct brim_kda_split_plan *split, brim_error *err)
 {
     cudaStream_t stream = (cudaStream_t)args->stream;
-    if (args->n_seq == 0) { /* no task writes the rows, which all lie behind the last offset */
-        for (int64_t h = 0; h < args->n_value_head && args->n_tok > 0; h++)
+    if (args->n_seq == 0) { /* packed rows, that no task writes, all lie behind the last offset */
+        bool rows = args->cu_seqlens && args->n_tok > 0;
+        for (int64_t h = 0; h < args->n_value_head && rows; h++)
             BRIM_TRY(brim_cuda_check(
                 cudaMemset2DAsync((__nv_bfloat16 *)args->out + h * args->out_stride.head,
                                   (size_t)args->out_stride.token * 2, 0, 256, (size_t)args->n_tok,
