@@ -10,6 +10,7 @@
 #include "check/kda_adversary.h"
 #include "cuda/kda/layout.h"
 #include "cuda/kda_judge.h"
+#include "cuda/kda_marginal.h"
 #include "plan/kda_split.h"
 
 static const char *seed_file = "tests/golden/kda_split_seeds.txt";
@@ -94,10 +95,10 @@ static bool was_cut(const struct kda_device *d)
     return hold;
 }
 
-enum cut { SERIAL, CUT, EITHER };
+enum cut { SERIAL, CUT, SEEN, EITHER };
 
 /* m128, then the split: SERIAL, its bits are m128's; CUT, every cut holds and the error is at most
- * 1.2 times m128's. Returns whether it was cut. */
+ * 1.2 times m128's; SEEN, and bits differ. Returns whether it was cut. */
 static bool check(const char *what, struct kda_case *c, int length, int window, enum cut cut)
 {
     struct kda_device d;
@@ -118,9 +119,10 @@ static bool check(const char *what, struct kda_case *c, int length, int window, 
     bool cuts = was_cut(&d);
     if (cut == SERIAL) verdict(same, what, text);
     if (cut == SERIAL) verdict(!cuts, what, "was cut");
-    if (cut == CUT) verdict(cuts, what, "was not cut");
+    if (cut == CUT || cut == SEEN) verdict(cuts, what, "was not cut");
+    if (cut == SEEN) verdict(!same, what, "was computed serially in spite of that");
     verdict(cuts || same, what, "not cut, and not m128's bits");
-    if (cut == CUT)
+    if (cut == CUT || cut == SEEN)
         verdict(e.finite && e.out <= 1.2 * base.out + 1e-7 &&
                     e.window <= 1.2 * base.window + 1e-7 && e.state <= 1.2 * base.state + 1e-7,
                 what, text);
@@ -203,10 +205,17 @@ static void check_sizes(void)
         check(cases[i].what, &c, 2, 1, cases[i].cut);
         kda_case_free(&c);
     }
+    struct kda_case c;
+    kda_marginal_make(&c);
+    check("as much as may be", &c, 2, 1, SEEN);
+    kda_case_free(&c);
+    kda_marginal_make(&c);
+    scale_initial(&c, 2);
+    check("twice as much", &c, 2, 1, SERIAL);
+    kda_case_free(&c);
     for (int form = 0; form < 4; form++) {
         static const char *const names[] = {"v = 0 in the window", "beta = 0 in the window",
                                             "beta = 0 throughout", "1e20 before the window"};
-        struct kda_case c;
         given_case(&c, 128);
         put_gate(&c, 0, 128, -0.8f);
         put_beta(&c, 0, 128, 0.5f);
