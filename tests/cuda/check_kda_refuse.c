@@ -46,7 +46,7 @@ static void refused(struct kda_device *d, const brim_kda_args *a, brim_status wa
 {
     brim_error err = {0}, other = {0};
     size_t n, m;
-    char text[400];
+    char text[600];
     char *before = snapshot(d, &n);
     brim_status got = brim_kda_prefill(a, &err);
     char *after = snapshot(d, &m);
