@@ -181,13 +181,15 @@ template <int n_row_max> struct staging {
     template <int groups>
     __device__ void store(const gemv_params &p, uint8_t *smem, int first, int n_chunk, int row0)
     {
+        const int lane = threadIdx.x % 32;
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
             int row = n_row_max == 1 ? 0 : row0 + k % ROWS;
             int chunk = first + k / ROWS * (int)blockDim.x;
             int step = chunk % 16 / 2;
+            if (chunk - lane >= n_chunk || row >= p.n_row) break; /* the whole warp */
             stage_chunk<groups>(
-                v[k], chunk < n_chunk && row < p.n_row, chunk,
+                v[k], chunk < n_chunk, chunk,
                 smem + p.at_x + (chunk / 16 * 2 * DIGITS + step / 4) * n_row_max * DIGIT_BYTES +
                     row * DIGIT_BYTES + chunk % 2 * 32 +
                     tiling<groups, n_row_max>::word(step % 4) * 4,
