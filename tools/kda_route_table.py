@@ -6,13 +6,15 @@
     kda_route_table.py --check    exit status 1 if that file is not what the committed results give
 
 Which routes there are and how many of their tasks run at once is read from src/plan/kda_route.c and clusters.h; a route
-that no file has a line of gets no rows. Times are read from bench/results/h200/: kda.csv (before K1 was rewritten), then kda_routes.csv and kda_split.csv (one commit), then
-every kda_sweep*.csv (tools/gpu_check.sh sweep-kda). Of points of one route, length and number of waves the newest run's
-alone are kept, of several of one number of tasks the slowest. Packed mixes are left out (their rows have a sum of unequal
-lengths), and gates that do not forget: a split call whose cuts fail costs the serial route's time on top.
+that no file has a line of gets no rows. Times are read from bench/results/h200/: kda.csv (before K1 was rewritten), then
+kda_routes.csv and kda_split.csv (one commit), then every kda_sweep*.csv (tools/gpu_check.sh sweep-kda). Packed mixes are
+left out (their rows have a sum of unequal lengths), and gates that do not forget: a split call whose cuts fail costs the
+serial route's time on top.
 
-A row of a serial route: chunks of 32 tokens of a sequence, tasks (sequences times heads), us. Of the split route: chunks
-that a processor works through, windows included, over all waves; 1; us.
+A row of a serial route: waves, chunks of 32 tokens of a sequence, tasks (sequences times heads), us. Of one route,
+length and number of waves the newest run's points alone are kept, of several of one number of tasks the slowest. A row
+of the split route: sequences, tokens, heads, the segments' length and window, chunks that a processor works through,
+windows included, over all waves, us; of one shape the newest run's.
 """
 import argparse
 import csv
@@ -25,7 +27,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, "bench/results/h200")
 TABLE = os.path.join(ROOT, "src/plan/kda_route_table.c")
 PROCESSORS = 132
-PACKED = {(6, 8192), (4, 4096), (8, 4544)}  # (n_seq, n_tok) of the mixes; n_tok is their sum
+# (n_seq, n_tok) of the mixes of bench/kda_shapes.c, which a sweep has none of; n_tok is their sum.
+PACKED = {(6, 8192), (4, 4096), (8, 4544)}
 
 
 def ceil_div(a, b):
@@ -48,10 +51,6 @@ def routes():
 ROUTES = routes()
 
 
-def at_once(route):
-    return ROUTES[route][1]
-
-
 def serial_route(n_tok, n_task):
     """The route behind kda_split.csv's serial_us: the choice of its commit, d71d607."""
     if n_tok >= 2048 and n_task <= 8:
@@ -66,27 +65,25 @@ def rows_of(path):
         yield from csv.DictReader(line for line in f if not line.startswith("#"))
 
 
-def split_point(n_seq, n_tok, n_head, length, window, us):
-    segments = n_seq * ceil_div(ceil_div(n_tok, 32), length)
-    waves = ceil_div(segments * n_head, at_once("split"))
-    return "split", waves * (length + window), 1, us, n_tok
-
-
 def points(path):
-    """(route, chunks, tasks, us, n_tok) of one file."""
+    """("serial", (route, chunks, tasks), us) and ("split", (n_seq, n_tok, n_head), (length, window, us)) of one file."""
+    packed = set() if os.path.basename(path).startswith("kda_sweep") else PACKED
     for row in rows_of(path):
         n_seq, n_tok, n_head = int(row["n_seq"]), int(row["n_tok"]), int(row["n_head"])
+        chunks, n_task = ceil_div(n_tok, 32), n_seq * n_head
         if "serial_us" in row:  # kda_split.csv
             if row["gates"] != "normal":
                 continue
-            length, window = int(row["length"]), int(row["window"])
-            yield split_point(n_seq, n_tok, n_head, length, window, float(row["split_us"]))
-            yield serial_route(n_tok, n_seq * n_head), ceil_div(n_tok, 32), n_seq * n_head, float(row["serial_us"]), n_tok
-        elif row["route"] == "split":
-            yield split_point(n_seq, n_tok, n_head, int(row["split_length"]), int(row["split_window"]),
-                              float(row["us_median"]))
-        elif (n_seq, n_tok) not in PACKED:
-            yield row["route"], ceil_div(n_tok, 32), n_seq * n_head, float(row["us_median"]), n_tok
+            yield "split", (n_seq, n_tok, n_head), (int(row["length"]), int(row["window"]), float(row["split_us"]))
+            yield "serial", (serial_route(n_tok, n_task), chunks, n_task), float(row["serial_us"])
+        elif int(row.get("split_length") or 0) > 0:
+            if row["route"] == "split":  # nothing is expected of others that cut
+                yield ("split", (n_seq, n_tok, n_head),
+                       (int(row["split_length"]), int(row["split_window"]), float(row["us_median"])))
+        elif (n_seq, n_tok) not in packed:
+            if row["route"] not in ROUTES:
+                sys.exit(f"{path}: no route is called '{row['route']}' in src/plan/kda_route.c")
+            yield "serial", (row["route"], chunks, n_task), float(row["us_median"])
 
 
 def runs():
@@ -99,43 +96,61 @@ def runs():
         yield sweep
 
 
+def waves(route, n_task):
+    return ceil_div(n_task, ROUTES[route][1])
+
+
 def table():
-    """{(route, chunks, tasks): us} and the fewest tokens a sequence of the split route had."""
-    kept, least = {}, None
+    """Serial {(route, waves, chunks, tasks): us}, split {(n_seq, n_tok, n_head): (length, window, us)}."""
+    serial, split = {}, {}
     for files in runs():
         new = {}
-        for file in files:
-            for route, chunks, n_task, us, n_tok in points(file):
-                if route not in ROUTES:
-                    sys.exit(f"{file}: no route is called '{route}' in src/plan/kda_route.c")
-                key = route, chunks, n_task
-                if route == "split":
-                    least = n_tok if least is None else min(least, n_tok)
-                new[key] = max(us, new.get(key, 0))
-        group = lambda key: (key[0], key[1], ceil_div(key[2], at_once(key[0])))
-        renewed = {group(key) for key in new}
-        kept = {key: us for key, us in kept.items() if group(key) not in renewed} | new
-    return kept, least
+        for kind, key, value in (point for file in files for point in points(file)):
+            if kind == "split":
+                split[key] = value
+            else:
+                route, chunks, n_task = key
+                key = route, waves(route, n_task), chunks, n_task
+                new[key] = max(value, new.get(key, 0))
+        renewed = {key[:3] for key in new}
+        serial = {key: us for key, us in serial.items() if key[:3] not in renewed} | new
+    return serial, split
+
+
+def split_rows(split):
+    """(n_seq, n_tok, n_head, length, window, chunks, us), by chunks."""
+    rows = []
+    for (n_seq, n_tok, n_head), (length, window, us) in split.items():
+        segments = n_seq * ceil_div(ceil_div(n_tok, 32), length)
+        rows.append((n_seq, n_tok, n_head, length, window, waves("split", segments * n_head) * (length + window), us))
+    return sorted(rows, key=lambda row: (row[5],) + row)
 
 
 def text():
-    kept, least = table()
+    serial, split = table()
     names = list(ROUTES)
     lines = [
         "/* SPDX-License-Identifier: Apache-2.0",
         " * Times of KDA's routes measured on one H200, from bench/results/h200/kda*.csv: written by",
-        " * tools/kda_route_table.py, not by hand. Route, chunks, tasks, us. */",
+        " * tools/kda_route_table.py, not by hand. Columns: kda_route_table.h. */",
         '#include "plan/kda_route_table.h"',
         "",
         f"const int brim_kda_table_processors = {PROCESSORS};",
-        f"const int brim_kda_split_least_tokens = {least};",
+        f"const int brim_kda_split_least_tokens = {min(n_tok for _, n_tok, _ in split)};",
         "",
         "/* clang-format off */",
         "const struct brim_kda_time brim_kda_times[] = {",
-        *(f"    {{{ROUTES[r][0]}, {chunks}, {n_task}, {us:.1f}F}}," for (r, chunks, n_task), us in
-          sorted(kept.items(), key=lambda item: (names.index(item[0][0]),) + item[0][1:])),
+        *(f"    {{{ROUTES[route][0]}, {n_wave}, {chunks}, {n_task}, {us:.1f}F}},"
+          for (route, n_wave, chunks, n_task), us in
+          sorted(serial.items(), key=lambda item: (names.index(item[0][0]),) + item[0][1:])),
         "};",
         "const int brim_kda_n_time = (int)(sizeof brim_kda_times / sizeof *brim_kda_times);",
+        "",
+        "const struct brim_kda_split_time brim_kda_split_times[] = {",
+        *(f"    {{{', '.join(map(str, row[:-1]))}, {row[-1]:.1f}F}}," for row in split_rows(split)),
+        "};",
+        "const int brim_kda_n_split_time =",
+        "    (int)(sizeof brim_kda_split_times / sizeof *brim_kda_split_times);",
     ]
     return "\n".join(lines) + "\n"
 

@@ -76,38 +76,46 @@ static double between(double x, double x0, double y0, double x1, double y1)
     return x1 > x0 ? y0 + (y1 - y0) * (x - x0) / (x1 - x0) : y0;
 }
 
-static bool is_of(const struct brim_kda_time *row, int route, int64_t n_wave)
+/* The first row that is not before these in the table's order. */
+static int first_row(int route, int64_t n_wave, int64_t chunks, int64_t n_task)
 {
-    return row->route == route && brim_ceil_div(row->n_task, resident(route)) == n_wave;
+    int low = 0, high = brim_kda_n_time;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        const struct brim_kda_time *row = &brim_kda_times[middle];
+        bool before = row->route != route     ? row->route < route
+                      : row->n_wave != n_wave ? row->n_wave < n_wave
+                      : row->chunks != chunks ? row->chunks < chunks
+                                              : row->n_task < n_task;
+        if (before)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 /* At a measured length, in n_wave waves: linear in the tasks, level before the fewest and after
  * the most. */
 static double at_length(int route, int64_t n_wave, int32_t chunks, int64_t n_task)
 {
-    const struct brim_kda_time *fewer = NULL, *more = NULL;
-    for (int i = 0; i < brim_kda_n_time; i++) {
-        const struct brim_kda_time *row = &brim_kda_times[i];
-        if (row->chunks != chunks || !is_of(row, route, n_wave)) continue;
-        if (row->n_task <= n_task && (!fewer || row->n_task > fewer->n_task)) fewer = row;
-        if (row->n_task >= n_task && (!more || row->n_task < more->n_task)) more = row;
-    }
-    if (!fewer) fewer = more;
-    if (!more) more = fewer;
+    int begin = first_row(route, n_wave, chunks, 0), end = first_row(route, n_wave, chunks + 1, 0);
+    int at = first_row(route, n_wave, chunks, n_task); /* the first with as many or more */
+    const struct brim_kda_time *more = &brim_kda_times[at < end ? at : end - 1];
+    const struct brim_kda_time *fewer = at > begin && more->n_task > n_task ? more - 1 : more;
     return between((double)n_task, fewer->n_task, fewer->us, more->n_task, more->us);
 }
 
-/* n_task tasks of so many chunks. */
+/* n_task tasks of so many chunks on a serial route. */
 static struct expected expect(int route, int64_t chunks, int64_t n_task)
 {
-    const struct brim_kda_time *shorter = NULL, *longer = NULL;
     int64_t n_wave = brim_ceil_div(n_task, resident(route));
-    for (int i = 0; i < brim_kda_n_time; i++) {
-        const struct brim_kda_time *row = &brim_kda_times[i];
-        if (!is_of(row, route, n_wave)) continue;
-        if (row->chunks <= chunks && (!shorter || row->chunks > shorter->chunks)) shorter = row;
-        if (row->chunks >= chunks && (!longer || row->chunks < longer->chunks)) longer = row;
-    }
+    int begin = first_row(route, n_wave, 0, 0), end = first_row(route, n_wave + 1, 0, 0);
+    int at = first_row(route, n_wave, chunks, 0); /* the first as long or longer */
+    const struct brim_kda_time *longer = at < end ? &brim_kda_times[at] : NULL;
+    const struct brim_kda_time *shorter = longer && longer->chunks == chunks ? longer
+                                          : at > begin ? &brim_kda_times[at - 1]
+                                                       : NULL;
     if (shorter && longer)
         return (struct expected){between((double)chunks, shorter->chunks,
                                          at_length(route, n_wave, shorter->chunks, n_task),
@@ -148,8 +156,9 @@ static struct expected expect_serial(const struct work *work, int route)
     return all;
 }
 
-/* The fixed part of a CTA's time is paid once, whatever the waves: what counts is the chunks that a
- * processor works through. */
+/* A measured shape has its own time. Of others counts what a processor works through: the fixed
+ * part of a CTA's time is paid once, whatever the waves. Of rows of one number of chunks the
+ * slowest stands for all. */
 static struct expected expect_split(const struct work *work,
                                     const struct brim_kda_split_plan *split)
 {
@@ -158,9 +167,25 @@ static struct expected expect_split(const struct work *work,
                             ? brim_ceil_div(work->n_row, (int64_t)split->length * BRIM_KDA_CHUNK)
                             : split->n_slot;
     int64_t n_wave = brim_ceil_div(n_segment * work->n_head, resident(SPLIT));
-    struct expected time = expect(SPLIT, n_wave * (split->length + split->window), 1);
-    time.measured = time.measured && work->mean >= brim_kda_split_least_tokens;
-    return time;
+    int64_t chunks = n_wave * (split->length + split->window);
+    const struct brim_kda_split_time *shorter = NULL, *longer = NULL;
+    for (int i = 0; i < brim_kda_n_split_time; i++) {
+        const struct brim_kda_split_time *row = &brim_kda_split_times[i];
+        if (row->n_seq == work->n_seq && row->n_tok == work->mean && row->n_head == work->n_head &&
+            row->length == split->length && row->window == split->window && !work->packed)
+            return (struct expected){row->us, true};
+        if (row->chunks <= chunks &&
+            (!shorter || row->chunks > shorter->chunks || row->us > shorter->us))
+            shorter = row;
+        if (row->chunks >= chunks &&
+            (!longer || (row->chunks == longer->chunks && row->us > longer->us)))
+            longer = row;
+    }
+    if (!shorter) return (struct expected){0, false};
+    if (!longer) return (struct expected){shorter->us, false};
+    return (struct expected){
+        between((double)chunks, shorter->chunks, shorter->us, longer->chunks, longer->us),
+        work->mean >= brim_kda_split_least_tokens};
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Measured times of KDA's routes. The table is written by tools/kda_route_table.py from the
- * committed results; a route that was not measured has no rows. Their order means nothing. */
+ * Measured times of KDA's routes, written by tools/kda_route_table.py from the committed results. A
+ * route that was not measured has no rows. */
 #ifndef BRIM_PLAN_KDA_ROUTE_TABLE_H
 #define BRIM_PLAN_KDA_ROUTE_TABLE_H
 
@@ -8,15 +8,25 @@
 
 #include "plan/kda_route.h"
 
-/* Serial routes: `n_task` sequences times heads of `chunks` chunks each. Split: `chunks` that one
- * processor works through, windows included, over all waves; n_task is 1. */
+/* A serial route: n_task sequences times heads of `chunks` chunks each, in n_wave waves of what
+ * runs at once. Rows ascend by route, waves, chunks, tasks. */
 struct brim_kda_time {
-    int32_t route, chunks, n_task;
+    int16_t route, n_wave;
+    int32_t chunks, n_task;
+    float us;
+};
+
+/* Route split: a batch of equal sequences, the plan's segments, and what a processor works through:
+ * chunks, windows included, over all waves, by which rows ascend. */
+struct brim_kda_split_time {
+    int32_t n_seq, n_tok, n_head, length, window, chunks;
     float us;
 };
 
 extern const struct brim_kda_time brim_kda_times[];
 extern const int brim_kda_n_time;
+extern const struct brim_kda_split_time brim_kda_split_times[];
+extern const int brim_kda_n_split_time;
 /* Of the GPU that was measured; others have no times. */
 extern const int brim_kda_table_processors;
 /* The shortest sequences for which the split route was measured. */

@@ -12,12 +12,14 @@
 
 #include <cmocka.h>
 
+#include "base/count.h"
 #include "brim/kernels.h"
 #include "kda_cuda.h"
+#include "plan/clusters.h"
 #include "plan/kda_route.h"
 #include "plan/kda_route_table.h"
 
-enum { MAX_MEASURED = 16384 };
+enum { MAX_MEASURED = 16384, SWEEP = 3 /* run */ };
 
 struct measured {
     int n_seq, n_tok, n_head; /* packed: n_tok of all */
@@ -39,7 +41,7 @@ static void add(int n_seq, int n_tok, int n_head, const char *route, double us, 
     struct measured *m = &all[n_measured++];
     *m = (struct measured){n_seq, n_tok, n_head, 0, "", us, run};
     snprintf(m->route, sizeof m->route, "%s", route);
-    for (size_t i = 0; i < n_mix; i++)
+    for (size_t i = 0; i < n_mix && run != SWEEP; i++) /* which has none */
         for (int64_t n = 0; n < n_seq && n_seq == mixes[i].n_seq && n_tok == mixes[i].n_tok; n++)
             if (mixes[i].lengths[n] > m->longest) m->longest = (int)mixes[i].lengths[n];
     free(mixes);
@@ -96,7 +98,7 @@ static int read_all(void **state)
     snprintf(path, sizeof path, "%skda_sweep*.csv", results);
     glob_t sweep;
     if (glob(path, 0, NULL, &sweep) == 0) {
-        for (size_t i = 0; i < sweep.gl_pathc; i++) read_routes(sweep.gl_pathv[i], 3);
+        for (size_t i = 0; i < sweep.gl_pathc; i++) read_routes(sweep.gl_pathv[i], SWEEP);
         globfree(&sweep);
     }
     return 0;
@@ -168,6 +170,14 @@ static void what_is_chosen_is_at_most_5_percent_slower_than_the_best(void **stat
     assert_true(n_shape > 100 && n_split > 20);
 }
 
+static bool has_times(const char *route)
+{
+    if (!strcmp(route, "split")) return brim_kda_n_split_time > 0;
+    for (int i = 0; i < brim_kda_n_time; i++)
+        if (!strcmp(route, brim_kda_routes[brim_kda_times[i].route].name)) return true;
+    return false;
+}
+
 /* Where the newest run measured a route, the expected time is near it: shapes of one number of
  * chunks a processor differ, and packed ones are given by their aggregates alone. */
 static void expected_times_are_near_the_measured_ones(void **state)
@@ -180,7 +190,7 @@ static void expected_times_are_near_the_measured_ones(void **state)
         brim_kda_plan plan;
         for (int j = 0; j < n_measured; j++)
             if (!strcmp(all[j].route, m->route) && all[j].run > m->run) newest = false;
-        if (!newest || m->longest) continue;
+        if (!newest || m->longest || !has_times(m->route)) continue;
         plan_of(m, 0, m->route, &plan);
         assert_string_equal(plan.reason, "named by the caller");
         double ratio = plan.expected_us / m->us;
@@ -192,19 +202,57 @@ static void expected_times_are_near_the_measured_ones(void **state)
     assert_true(n > 50);
 }
 
-/* The table names no shape twice, and holds what a time needs. */
-static void the_table_is_sound(void **state)
+static int order(const struct brim_kda_time *a, const struct brim_kda_time *b)
+{
+    const int x[] = {a->route, a->n_wave, a->chunks, a->n_task};
+    const int y[] = {b->route, b->n_wave, b->chunks, b->n_task};
+    for (int i = 0; i < 4; i++)
+        if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
+    return 0;
+}
+
+/* The tables ascend as kda_route_table.h says, name no shape twice, and hold what a time needs. */
+static void the_tables_are_sound(void **state)
 {
     (void)state;
     assert_true(brim_kda_n_time > 50);
     for (int i = 0; i < brim_kda_n_time; i++) {
         const struct brim_kda_time *a = &brim_kda_times[i];
-        assert_true(a->route >= 0 && a->route < BRIM_KDA_ROUTE_ALL);
+        assert_true(a->route >= 0 && a->route < BRIM_KDA_ROUTE_N);
+        int64_t at_once = brim_clusters_at_once(brim_kda_routes[a->route].cluster, 132);
         assert_true(a->chunks > 0 && a->n_task > 0 && a->us > 3);
+        assert_int_equal(a->n_wave, brim_ceil_div(a->n_task, at_once));
+        assert_true(i == 0 || order(a - 1, a) < 0);
+    }
+    assert_true(brim_kda_n_split_time >= 20);
+    for (int i = 0; i < brim_kda_n_split_time; i++) {
+        const struct brim_kda_split_time *a = &brim_kda_split_times[i];
+        assert_true(a->n_seq > 0 && a->n_head > 0 && a->window > 0 && a->us > 3);
+        assert_true(a->length >= a->window && a->n_tok >= brim_kda_split_least_tokens);
+        assert_true(a->chunks >= a->length + a->window && (i == 0 || a->chunks >= a[-1].chunks));
         for (int j = 0; j < i; j++) {
-            const struct brim_kda_time *b = &brim_kda_times[j];
-            assert_false(a->route == b->route && a->chunks == b->chunks && a->n_task == b->n_task);
+            const struct brim_kda_split_time *b = &brim_kda_split_times[j];
+            assert_false(a->n_seq == b->n_seq && a->n_tok == b->n_tok && a->n_head == b->n_head);
         }
+    }
+}
+
+/* A shape that was measured is expected to take what it took, unless it is cut otherwise. */
+static void measured_splits_have_their_own_time(void **state)
+{
+    (void)state;
+    for (int i = 0; i < brim_kda_n_split_time; i++) {
+        const struct brim_kda_split_time *row = &brim_kda_split_times[i];
+        brim_kda_plan plan;
+        brim_kda_args args;
+        brim_kda_args_init(&args);
+        args.n_seq = row->n_seq, args.n_tok = row->n_tok, args.n_value_head = row->n_head;
+        args.route = "split", args.split_length = row->length, args.split_window = row->window;
+        assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
+        assert_true(plan.expected_us == row->us);
+        args.split_length = 1, args.split_window = 1;
+        assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
+        assert_true(row->length == 1 || plan.expected_us != row->us);
     }
 }
 
@@ -266,8 +314,7 @@ static void every_route_is_listed(void **state)
     for (int r = 0; r < BRIM_KDA_ROUTE_ALL; r++) {
         const struct brim_kda_route_info *info = &brim_kda_routes[r];
         brim_kda_plan plan;
-        bool has_time = false;
-        for (int i = 0; i < brim_kda_n_time; i++) has_time |= brim_kda_times[i].route == r;
+        bool has_time = has_times(info->name);
         plan_of(&shape, 1, info->name, &plan);
         assert_string_equal(plan.route, info->name);
         assert_true(has_time || plan.expected_us == 0);
@@ -401,7 +448,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_chosen_is_at_most_5_percent_slower_than_the_best),
         cmocka_unit_test(expected_times_are_near_the_measured_ones),
-        cmocka_unit_test(the_table_is_sound),
+        cmocka_unit_test(the_tables_are_sound),
+        cmocka_unit_test(measured_splits_have_their_own_time),
         cmocka_unit_test(the_choice_stays_inside_what_was_measured),
         cmocka_unit_test(every_route_is_listed),
         cmocka_unit_test(uncut_it_takes_no_longer_than_stated),
