@@ -131,7 +131,7 @@ static brim_status problem_make(struct bench *b, struct problem *p,
     size_t n_bytes = 0;
     for (int r = 0; r < N_ROUTE; r++) {
         brim_kda_plan plan;
-        if (shape->n_seq * h > BRIM_KDA_MAX_TASK) continue;
+        if (brim_kda_route_limited(r) && shape->n_seq * h > BRIM_KDA_MAX_TASK) continue;
         a->route = brim_kda_routes[r].name;
         BRIM_TRY(brim_kda_plan_make(a, &plan, err));
         if (plan.workspace_bytes > n_bytes) n_bytes = plan.workspace_bytes;
@@ -328,7 +328,8 @@ static bool records_hold(const struct problem *p, const struct brim_kda_split_pl
     return true;
 }
 
-/* Run a route that cuts, its own workspace poisoned: *hold: does every cut hold? */
+/* Run a route that cuts, its own workspace poisoned. *hold: does every cut hold, or is a state that
+ * must not be skipped joined by the route itself? */
 static brim_status run_cut(struct bench *b, struct problem *p,
                            const struct brim_kda_schedule *schedule, bool *hold, brim_error *err)
 {
@@ -342,7 +343,8 @@ static brim_status run_cut(struct bench *b, struct problem *p,
     BRIM_REQUIRE(err, record, BRIM_E_NO_MEMORY, "bench kda: no memory for records");
     brim_status status = brim_cuda_copy(record, own, n_bytes, b->stream, "records", err);
     if (status == BRIM_OK) status = brim_cuda_stream_wait(b->stream, "records", err);
-    *hold = status == BRIM_OK && records_hold(p, &schedule->split, record);
+    *hold =
+        status == BRIM_OK && (schedule->split.join || records_hold(p, &schedule->split, record));
     brim_free(record);
     return status;
 }
