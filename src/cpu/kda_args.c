@@ -415,21 +415,69 @@ void brim_kda_state_store(const brim_kda_args *args, const float *state, void *t
         }
 }
 
+/* Between a strip and its columns v0.. of a stored state, by tiles of 4 x 4, which the compiler
+ * turns in registers; the form is constant where these are inlined. */
+#define BETWEEN static inline __attribute__((always_inline)) void
+
+enum { STRIP = BRIM_KDA_STRIP, TILE = 4 };
+
+static inline int stored_at(bool k_first, int k, int v)
+{
+    return k_first ? k * 128 + v : v * 128 + k;
+}
+
+BETWEEN strip_load(bool k_first, bool is_f32, const void *from, int v0, float (*strip)[STRIP])
+{
+    for (int k = 0; k < 128; k += TILE)
+        for (int v = 0; v < STRIP; v += TILE) {
+            float tile[TILE][TILE];
+            for (int x = 0; x < TILE; x++)
+                for (int y = 0; y < TILE; y++) {
+                    int at = stored_at(k_first, k + y, v0 + v + x);
+                    tile[x][y] = is_f32 ? ((const float *)from)[at]
+                                        : brim_f32_from_bf16(((const uint16_t *)from)[at]);
+                }
+            for (int y = 0; y < TILE; y++)
+                for (int x = 0; x < TILE; x++) strip[k + y][v + x] = tile[x][y];
+        }
+}
+
+BETWEEN strip_store(bool k_first, bool is_f32, const float (*strip)[STRIP], int v0, void *to)
+{
+    for (int k = 0; k < 128; k += TILE)
+        for (int v = 0; v < STRIP; v += TILE) {
+            float tile[TILE][TILE];
+            for (int y = 0; y < TILE; y++)
+                for (int x = 0; x < TILE; x++) tile[x][y] = strip[k + y][v + x];
+            for (int x = 0; x < TILE; x++)
+                for (int y = 0; y < TILE; y++) {
+                    int at = stored_at(k_first, k + y, v0 + v + x);
+                    if (is_f32)
+                        ((float *)to)[at] = tile[x][y];
+                    else
+                        ((uint16_t *)to)[at] = brim_bf16_from_f32(tile[x][y]);
+                }
+        }
+}
+
 void brim_kda_strips_load(const brim_kda_args *args, const void *from, int begin, int end,
                           struct brim_kda_state *state)
 {
     bool k_first = args->flags & BRIM_KDA_STATE_K_FIRST,
          is_f32 = args->state_dtype == BRIM_KERNEL_F32;
-    for (int v = begin; v < end; v++)
-        for (int k = 0; k < 128; k++) {
-            int at = k_first ? k * 128 + v : v * 128 + k;
-            float *s = &state->strip[v / BRIM_KDA_STRIP][k][v % BRIM_KDA_STRIP];
-            if (!from)
-                *s = 0;
-            else
-                *s = is_f32 ? ((const float *)from)[at]
-                            : brim_f32_from_bf16(((const uint16_t *)from)[at]);
-        }
+    for (int v = begin; v < end; v += STRIP) {
+        float(*strip)[STRIP] = state->strip[v / STRIP];
+        if (!from)
+            memset(strip, 0, sizeof state->strip[0]);
+        else if (k_first && is_f32)
+            strip_load(true, true, from, v, strip);
+        else if (k_first)
+            strip_load(true, false, from, v, strip);
+        else if (is_f32)
+            strip_load(false, true, from, v, strip);
+        else
+            strip_load(false, false, from, v, strip);
+    }
 }
 
 void brim_kda_strips_store(const brim_kda_args *args, const struct brim_kda_state *state, int begin,
@@ -437,15 +485,17 @@ void brim_kda_strips_store(const brim_kda_args *args, const struct brim_kda_stat
 {
     bool k_first = args->flags & BRIM_KDA_STATE_K_FIRST,
          is_f32 = args->state_dtype == BRIM_KERNEL_F32;
-    for (int v = begin; v < end && to; v++)
-        for (int k = 0; k < 128; k++) {
-            int at = k_first ? k * 128 + v : v * 128 + k;
-            float s = state->strip[v / BRIM_KDA_STRIP][k][v % BRIM_KDA_STRIP];
-            if (is_f32)
-                ((float *)to)[at] = s;
-            else
-                ((uint16_t *)to)[at] = brim_bf16_from_f32(s);
-        }
+    for (int v = begin; v < end && to; v += STRIP) {
+        const float(*strip)[STRIP] = (const float(*)[STRIP])state->strip[v / STRIP];
+        if (k_first && is_f32)
+            strip_store(true, true, strip, v, to);
+        else if (k_first)
+            strip_store(true, false, strip, v, to);
+        else if (is_f32)
+            strip_store(false, true, strip, v, to);
+        else
+            strip_store(false, false, strip, v, to);
+    }
 }
 
 void brim_kda_strips_checkpoint(const brim_kda_args *args, const struct brim_kda_task *task,
