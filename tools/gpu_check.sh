@@ -90,7 +90,7 @@ for part in "$@"; do
             step "kda-bits-$route.log" "$programs/gpu_check_kda_bits" "$route"
         done
         step kda-bits.log "$programs/gpu_check_kda_bits" m128,split
-        for check in state refuse inputs; do
+        for check in state refuse inputs layout; do
             step "kda-$check.log" timeout 120 "$programs/gpu_check_kda_$check" "m128,${kda_helped// /,},split"
         done
         step kda-gate.log "$programs/gpu_check_kda_gate" m128,m64,c4-m128,c4-m64,c5-m64,c6-m64,c8-m128

@@ -398,7 +398,7 @@ static void check_route(void)
 
 int main(int argc, char **argv)
 {
-    char *routes[16], all[] = "m128,split";
+    char *routes[16], all[] = "m128,c4-m128,c5-m64,split";
     int n_route = 0, n_device;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "short"))

@@ -271,6 +271,25 @@ static void check_underflow(void)
     kda_case_free(&c);
 }
 
+/* More cuts than a warp has lanes, all of which hold but for the one that is named. */
+static void check_many(void)
+{
+    enum { N_CHUNK = 42 };
+    static const int weak[] = {0, 2, 32, 33, 34, 40};
+    for (size_t i = 0; i < sizeof weak / sizeof *weak; i++) {
+        struct kda_case c;
+        char what[48];
+        snprintf(what, sizeof what, "%d cuts, chunk %d weak", N_CHUNK - 1, weak[i]);
+        given_case(&c, N_CHUNK * 32);
+        put_gate(&c, 0, N_CHUNK * 32, -3);
+        put_beta(&c, 0, N_CHUNK * 32, 0.5f);
+        /* chunk 0 is no cut's window but the first's, which begins with the sequence */
+        put_gate(&c, weak[i] * 32, weak[i] * 32 + 32, -0.01f);
+        check(what, &c, 1, 1, weak[i] == 0 ? CUT : SERIAL);
+        kda_case_free(&c);
+    }
+}
+
 static void check_seeds(bool brief)
 {
     FILE *file = fopen(seed_file, "r");
@@ -334,6 +353,7 @@ int main(int argc, char **argv)
     check_sizes();
     check_underflow();
     check_maps(brief);
+    if (!brief) check_many();
     check_seeds(brief);
     printf("what must not be skipped: %d checks, %d failed\n", n_check, n_fail);
     return n_fail != 0;

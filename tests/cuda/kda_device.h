@@ -22,9 +22,9 @@ enum { KDA_GUARD = 512 }; /* bytes of 0xA5 on both sides of every device buffer 
 struct kda_device {
     struct kda_case *host;
     brim_kda_args args;
-    char *block[16];
-    size_t bytes[16];
-    const void *source[16]; /* host memory whose bytes an input has; NULL: no input */
+    char *block[24];
+    size_t bytes[24];
+    const void *source[24]; /* host memory whose bytes an input has; NULL: no input */
     int n_block;
 };
 
@@ -34,7 +34,7 @@ static inline void *kda_upload(struct kda_device *d, const void *from, size_t n_
     CUDA_OK(cudaMalloc((void **)&block, n_bytes + 2 * KDA_GUARD));
     CUDA_OK(cudaMemset(block, 0xA5, n_bytes + 2 * KDA_GUARD));
     if (from) CUDA_OK(cudaMemcpy(block + KDA_GUARD, from, n_bytes, cudaMemcpyHostToDevice));
-    if (d->n_block == 16) abort();
+    if (d->n_block == 24) abort();
     d->block[d->n_block] = block;
     d->source[d->n_block] = NULL;
     d->bytes[d->n_block++] = n_bytes;
