@@ -31,7 +31,7 @@ fi
 out=${OUT:-out}
 mkdir -p "$out"
 passed=0 failed=0 skipped=0
-kda_helped="m64 c4-m128 c4-m64 c5-m64 c6-m64 c8-m128"
+kda_helped="m64 pair queue c4-m128 c4-m64 c5-m64 c6-m64 c8-m128"
 
 # step LOG COMMAND...: run, keep all output in $out/LOG, show its end.
 step() {
@@ -93,8 +93,8 @@ for part in "$@"; do
         for check in state refuse inputs layout; do
             step "kda-$check.log" timeout 120 "$programs/gpu_check_kda_$check" "m128,${kda_helped// /,},split"
         done
-        step kda-gate.log "$programs/gpu_check_kda_gate" m128,m64,c4-m128,c4-m64,c5-m64,c6-m64,c8-m128
-        step kda-routes.log timeout 120 "$programs/gpu_check_kda_routes" equal streams big
+        step kda-gate.log "$programs/gpu_check_kda_gate" "m128,${kda_helped// /,}"
+        step kda-routes.log timeout 120 "$programs/gpu_check_kda_routes" equal packed queue streams big
         step kda-delay.log timeout 30 "$programs/gpu_check_kda_routes" delay
         step kda-split.log "$programs/gpu_check_kda_split"
         step kda-sound.log "$programs/gpu_check_kda_sound" "$root/tests/golden/kda_split_seeds.txt"

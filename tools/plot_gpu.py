@@ -18,7 +18,7 @@ matplotlib.rcParams["svg.fonttype"] = "none"
 import matplotlib.pyplot as plt  # noqa: E402
 
 COLOURS = {"brim": "#1f6fb4", "brim, every M": "#8fc1e8", "cublas bf16": "#8c8c8c", "torch int4": "#c0a060",
-           "split": "#1f6fb4", "split, weak gates": "#8fc1e8", "m128": "#2e8b57", "m64": "#90c9a5", "c4-m128": "#c0504d",
+           "split": "#1f6fb4", "split, weak gates": "#8fc1e8", "m128": "#2e8b57", "m64": "#90c9a5", "pair": "#57a87b", "queue": "#1d5c38", "c4-m128": "#c0504d",
            "c4-m64": "#d98c8a", "c5-m64": "#e0b0af", "c6-m64": "#8b1a1a", "c8-m128": "#b08fc7", "FLA": "#8c8c8c",
            "cudnn-frontend": "#c0a060", "floor": "#333333", "memory floor": "#333333"}
 

@@ -84,7 +84,7 @@ static int plan_kda(int argc, char **argv)
         {"allow-split", 0, ARGS_FLAG, &allow_split, NULL,
          "admit route split, whose bits are not those of the others", 0, 0},
         {"route", 0, ARGS_TEXT, &route, "NAME",
-         "force m128, m64, c4-m128, c4-m64, c5-m64, c6-m64, c8-m128 or split;\n"
+         "force m128, m64, pair, queue, c4-m128, c4-m64, c5-m64, c6-m64, c8-m128 or split;\n"
          "cpu: cpu-chunk or cpu-ref",
          0, 0},
         {"split-length", 0, ARGS_INT, &length, "C", "split: chunks of 32 tokens of a segment", 1,

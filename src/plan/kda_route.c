@@ -21,9 +21,13 @@ _Static_assert(N_ROUTE - 1 <= BRIM_KDA_MAX_ALTERNATIVE, "a plan lists every othe
 static const char unproved[] =
     "by name alone: the check with injected delays has not passed on a GPU";
 
+static const char not_run[] = "by name alone: not yet run on a GPU";
+
 const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_ALL] = {
     [BRIM_KDA_ROUTE_M128] = {"m128", 1, 1, 0, 2, 0, NULL},
     [BRIM_KDA_ROUTE_M64] = {"m64", 2, 2, 0, 4, 0, NULL},
+    [BRIM_KDA_ROUTE_PAIR] = {"pair", 2, 2, 0, 4, 0, not_run},
+    [BRIM_KDA_ROUTE_QUEUE] = {"queue", 1, 1, 0, 2, 0, not_run},
     [BRIM_KDA_ROUTE_C4_M128] = {"c4-m128", 4, 1, 3, 12, 15, NULL},
     [BRIM_KDA_ROUTE_C4_M64] = {"c4-m64", 4, 2, 2, 8, 10, unproved},
     [BRIM_KDA_ROUTE_C5_M64] = {"c5-m64", 5, 2, 3, 12, 15, unproved},
@@ -48,7 +52,8 @@ bool brim_kda_route_limited(int route)
 size_t brim_kda_route_workspace(enum brim_kda_route route, int64_t n_task)
 {
     int depth = brim_kda_routes[route].depth;
-    if (depth == 0 || n_task == 0) return 0;
+    if (n_task == 0) return 0;
+    if (depth == 0) return route == BRIM_KDA_ROUTE_QUEUE ? CONTROL_BYTES : 0; /* its counter */
     return CONTROL_BYTES + (size_t)n_task * (size_t)depth * PACKET_BYTES;
 }
 
@@ -222,7 +227,7 @@ static brim_status check(const brim_kda_args *args, brim_error *err)
 }
 
 static void fill(brim_kda_plan *plan, const struct work *work, int route,
-                 const struct brim_kda_schedule *schedule)
+                 const struct brim_kda_schedule *schedule, int64_t n_processor)
 {
     const struct brim_kda_route_info *info = &brim_kda_routes[route];
     const struct brim_kda_split_plan *split = &schedule->split;
@@ -233,6 +238,7 @@ static void fill(brim_kda_plan *plan, const struct work *work, int route,
     plan->instances = info->instances;
     plan->depth = info->depth;
     plan->grid = work->n_task * info->cluster;
+    if (route == BRIM_KDA_ROUTE_QUEUE) plan->grid = brim_min_i64(plan->grid, n_processor);
     plan->workspace_bytes = brim_kda_route_workspace(schedule->route, work->n_task);
     if (split->length == 0) return;
     snprintf(plan->serial, sizeof plan->serial, "%s", brim_kda_routes[schedule->route].name);
@@ -330,7 +336,7 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
                  brim_kda_routes[chosen].name, BRIM_KDA_MAX_TASK, (long long)work.n_task);
     schedule->route = (enum brim_kda_route)serial;
     if (chosen == SPLIT) schedule->split = split;
-    fill(plan, &work, chosen, schedule);
+    fill(plan, &work, chosen, schedule, n_processor);
     snprintf(plan->reason, sizeof plan->reason, "%s", reason);
     for (int r = 0; r < N_ROUTE; r++) {
         double us = all.time[r].measured ? all.time[r].us : 0;

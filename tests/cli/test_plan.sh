@@ -55,11 +55,14 @@ field() { # EXPRESSION ARGUMENT...: of the line, as d
     shift
     "$brim" plan kda "$@" | python3 -c "import json,sys; d=json.load(sys.stdin); print($what)"
 }
-expect "kda, expected times of all" "True 7 m128" \
-    "$(field "0 < d['expected_us'] < d['alternatives'][0]['expected_us'], len(d['alternatives']), d['alternatives'][0]['route']" \
+expect "kda, expected times of all" "True True m128" \
+    "$(field "0 < d['expected_us'] < d['alternatives'][0]['expected_us'], len(d['alternatives']) > 6, d['alternatives'][0]['route']" \
         --tokens 4096 --heads 8 | tr -d "(),'")"
 expect "kda, a ring's reason" "c6-m64 by name alone: the check with injected delays has not passed on a GPU" \
     "$(field "' '.join(a['route'] + ' ' + a['why_not'] for a in d['alternatives'] if a['route'] == 'c6-m64')" --tokens 4096 --heads 8)"
+expect "kda, a route that no GPU has run" "pair by name alone: not yet run on a GPU None" \
+    "$(field "' '.join(a['route'] + ' ' + a['why_not'] + ' ' + str(a['expected_us']) for a in d['alternatives'] if a['route'] == 'pair')" \
+        --tokens 8192 --heads 64)"
 expect "kda, split allowed" "split c4-m128 8 1 16 128 True" \
     "$(field "d['route'], d['serial'], d['split_length'], d['split_window'], d['split_slots'], d['grid'], d['expected_us'] > 0" \
         --tokens 4096 --heads 8 --allow-split | tr -d "(),'")"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Every KDA route against m128, bit for bit, on inputs made on the GPU: lengths, ring edges, delays
  * injected into helpers and owners, workspaces left by other routes and shapes, two streams,
- * offsets beyond 2^31 elements. (m128 itself is held against fp64 by check_kda.) check_kda_routes
- * [equal] [delay] [streams] [big] [short] The delayed kernels are the product's sources compiled
- * here once more with KDA_HOOK defined. Exit status 1 on any difference. */
+ * packed mixes with and without a bound on the gate, offsets beyond 2^31 elements. (m128 itself is
+ * held against fp64 by check_kda.) check_kda_routes [equal] [packed] [delay] [streams] [big] [tiny]
+ * [queue] [short] [only ROUTE]. The delayed kernels are the product's sources compiled here once
+ * more with KDA_HOOK defined. Exit status 1 on any difference. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,8 @@ static __device__ __forceinline__ void delay_here(int point, int chunk, bool hel
     delay_here(point, chunk,      \
                point == KDA_AT_FIRST || point == KDA_AT_PACKET || point == KDA_AT_PUBLISH)
 #define brim_kda_launch_m64 delayed_launch_m64
+#define brim_kda_launch_pair delayed_launch_pair
+#define brim_kda_launch_queue delayed_launch_queue
 #define brim_kda_launch_c4_m128 delayed_launch_c4_m128
 #define brim_kda_launch_c4_m64 delayed_launch_c4_m64
 #define brim_kda_launch_c5_m64 delayed_launch_c5_m64
@@ -48,7 +51,22 @@ static __device__ __forceinline__ void delay_here(int point, int chunk, bool hel
 #include "cuda/kda/c8_m128.cu"
 #include "cuda/kda/kda.cu"
 #include "cuda/kda/m64.cu"
+#include "cuda/kda/pair.cu"
 #undef brim_kda_cuda_launch
+#undef brim_kda_cuda_processors
+
+/* CTAs of the delayed queue. */
+static int64_t n_processor = 1;
+
+static brim_status few_processors(int64_t *n, brim_error *err)
+{
+    (void)err;
+    *n = n_processor;
+    return BRIM_OK;
+}
+#define brim_kda_cuda_processors few_processors
+#include "cuda/kda/queue.cu"
+#undef brim_kda_cuda_processors
 
 #define CUDA_OK(call)                                                                        \
     do {                                                                                     \
@@ -60,6 +78,7 @@ static __device__ __forceinline__ void delay_here(int point, int chunk, bool hel
     } while (0)
 
 static int n_check, n_fail;
+static const char *only; /* the one route to be run, or all */
 
 struct noise {
     uint16_t *to;
@@ -213,15 +232,26 @@ static brim_kda_args problem_args(const problem *x, int64_t n_tok, int which)
     return a;
 }
 
+static int64_t rows_of(const brim_kda_args *a)
+{
+    return a->cu_seqlens ? a->n_tok : a->n_seq * a->n_tok;
+}
+
+/* Checkpoints of all sequences; of packed ones at least as many as there are places. */
+static int64_t checkpoints_of(const brim_kda_args *a)
+{
+    return a->cu_seqlens ? a->n_tok / 64 : a->n_seq * (a->n_tok / 64);
+}
+
 static void poison(const brim_kda_args *a)
 {
-    size_t n = (size_t)(a->n_seq * a->n_tok * a->n_head) * 256;
+    size_t n = (size_t)(rows_of(a) * a->n_head) * 256;
     cudaStream_t stream = (cudaStream_t)a->stream;
     CUDA_OK(cudaMemsetAsync(a->out, 0xFF, n, stream));
     CUDA_OK(cudaMemsetAsync(a->final_state, 0xFF, (size_t)(a->n_seq * a->n_head) * 32768, stream));
     if (a->checkpoints)
         CUDA_OK(cudaMemsetAsync(a->checkpoints, 0xFF,
-                                (size_t)(a->n_seq * (a->n_tok / 64) * a->n_head) * 32768, stream));
+                                (size_t)(checkpoints_of(a) * a->n_head) * 32768, stream));
 }
 
 /* Run a route into set 1; delayed: its kernel with delays. */
@@ -240,9 +270,9 @@ static bool launch(brim_kda_args a, enum brim_kda_route route, bool delayed, con
 
 static void same(const problem *x, const brim_kda_args *a, const char *what, const char *route)
 {
-    size_t n_out = (size_t)(a->n_seq * a->n_tok * a->n_head) * 64,
+    size_t n_out = (size_t)(rows_of(a) * a->n_head) * 64,
            n_state = (size_t)(a->n_seq * a->n_head) * 8192,
-           n_check_point = (size_t)(a->n_seq * (a->n_tok / 64) * a->n_head) * 8192;
+           n_check_point = (size_t)(checkpoints_of(a) * a->n_head) * 8192;
     unsigned long long n = 0;
     CUDA_OK(cudaMemset(x->n_different, 0, 8));
     const char *const *sets[] = {x->out, x->final, x->check};
@@ -263,14 +293,21 @@ static void yardstick(const problem *x, int64_t n_tok)
     if (!launch(a, BRIM_KDA_ROUTE_M128, false, "yardstick")) exit(2);
 }
 
-static void all_routes(const problem *x, int64_t n_tok, const char *what)
+/* `a` on output set 0 by m128, on set 1 by the others. */
+static void all_routes_on(const problem *x, brim_kda_args a, const char *what)
 {
-    yardstick(x, n_tok);
+    if (!launch(a, BRIM_KDA_ROUTE_M128, false, what)) exit(2);
+    a.out = x->out[1], a.final_state = x->final[1], a.checkpoints = x->check[1];
     for (int r = BRIM_KDA_ROUTE_M64; r < BRIM_KDA_ROUTE_N; r++) {
-        brim_kda_args a = problem_args(x, n_tok, 1);
+        if (only && strcmp(only, brim_kda_routes[r].name)) continue;
         if (launch(a, (enum brim_kda_route)r, false, what))
             same(x, &a, what, brim_kda_routes[r].name);
     }
+}
+
+static void all_routes(const problem *x, int64_t n_tok, const char *what)
+{
+    all_routes_on(x, problem_args(x, n_tok, 0), what);
 }
 
 /* Chunks at the edges of every ring, the last one cut. */
@@ -288,13 +325,33 @@ static void check_equal(bool brief)
     problem_free(&x);
 }
 
-static void check_tiny(void)
+/* Packed sequences, empty ones between them and rows behind the last, under both kinds of gate. */
+static void check_packed(bool brief)
 {
+    enum { MAX_SEQ = 12, TAIL = 45 };
+    static const int mixes[][MAX_SEQ + 1] = {
+        {8, 1, 0, 33, 64, 129, 0, 97, 32},
+        {12, 31, 160, 0, 0, 95, 128, 2, 65, 96, 257, 127, 0},
+        {5, 547, 0, 1300, 271, 963},
+    };
+    int32_t *offsets = (int32_t *)device_alloc((MAX_SEQ + 1) * 4);
     problem x;
-    problem_make(&x, 100, 1, 1);
-    all_routes(&x, 40, "tiny");
-    all_routes(&x, 100, "tiny");
+    problem_make(&x, 3081 + TAIL, 3, MAX_SEQ);
+    for (int m = 0; m < (brief ? 1 : 3); m++) {
+        int32_t host[MAX_SEQ + 1] = {0};
+        int n = mixes[m][0];
+        for (int i = 0; i < n; i++) host[i + 1] = host[i] + mixes[m][i + 1];
+        CUDA_OK(cudaMemcpy(offsets, host, sizeof host, cudaMemcpyHostToDevice));
+        for (int free = 0; free < 2; free++) {
+            brim_kda_args a = problem_args(&x, host[n] + TAIL, 0);
+            a.n_seq = n, a.cu_seqlens = offsets, a.offset_bytes = 4,
+            a.max_tok = host[n] < 1300 ? host[n] : 1300;
+            if (free) a.gate = BRIM_KDA_GATE_SOFTPLUS, a.lower_bound = 0;
+            all_routes_on(&x, a, free ? "packed, softplus" : "packed");
+        }
+    }
     problem_free(&x);
+    CUDA_OK(cudaFree(offsets));
 }
 
 /* The kernel just launched ends within two seconds, or the program does. */
@@ -309,6 +366,53 @@ static void must_end(const char *what, const char *route, int64_t n_tok, unsigne
            who);
     fflush(stdout);
     _Exit(1);
+}
+
+/* Route queue: more sequences than m128 sorts, empty ones among them, a few that are far longer;
+ * the product's kernel, then the delayed one in as many CTAs as stated. */
+static void check_queue(bool brief)
+{
+    enum { N_SEQ = 45, HEADS = 3 };
+    static const int n_cta[] = {1, 2, 5, 31};
+    int32_t *offsets = (int32_t *)device_alloc((N_SEQ + 1) * 4), host[N_SEQ + 1] = {0};
+    for (int i = 0; i < N_SEQ; i++) {
+        int length = i % 9 == 4 ? 0 : i % 11 == 3 ? 500 + 13 * i : (i * 37 + 5) % 83;
+        host[i + 1] = host[i] + length;
+    }
+    problem x;
+    problem_make(&x, host[N_SEQ] + 20, HEADS, N_SEQ);
+    CUDA_OK(cudaMemcpy(offsets, host, sizeof host, cudaMemcpyHostToDevice));
+    brim_kda_args a = problem_args(&x, host[N_SEQ] + 20, 0);
+    a.cu_seqlens = offsets, a.offset_bytes = 4, a.max_tok = host[N_SEQ];
+    if (!launch(a, BRIM_KDA_ROUTE_M128, false, "queue")) exit(2);
+    a.out = x.out[1], a.final_state = x.final[1], a.checkpoints = x.check[1];
+    for (int round = 0; round < (brief ? 1 : 10); round++) {
+        unsigned none = 0, seed = (unsigned)round;
+        CUDA_OK(cudaMemcpyToSymbol(delay_who, &none, sizeof none));
+        if (launch(a, BRIM_KDA_ROUTE_QUEUE, false, "queue")) same(&x, &a, "queue", "queue");
+        for (int i = 0; i < 4; i++)
+            for (unsigned who = 0; who <= (DELAY_HELPER | DELAY_OWNER_0); who++) {
+                if (brief && who != (unsigned)i) continue;
+                n_processor = n_cta[i];
+                CUDA_OK(cudaMemcpyToSymbol(delay_who, &who, sizeof who));
+                CUDA_OK(cudaMemcpyToSymbol(delay_seed, &seed, sizeof seed));
+                if (!launch(a, BRIM_KDA_ROUTE_QUEUE, true, "queue, few CTAs")) continue;
+                must_end("queue, few CTAs", "queue", a.n_tok, who);
+                same(&x, &a, "queue, few CTAs", "queue");
+            }
+    }
+    n_processor = 1;
+    problem_free(&x);
+    CUDA_OK(cudaFree(offsets));
+}
+
+static void check_tiny(void)
+{
+    problem x;
+    problem_make(&x, 100, 1, 1);
+    all_routes(&x, 40, "tiny");
+    all_routes(&x, 100, "tiny");
+    problem_free(&x);
 }
 
 /* Every route with every party late, at random; one workspace, never prepared again, goes from
@@ -332,6 +436,7 @@ static void check_delay(bool brief)
                 int r = i < BRIM_KDA_ROUTE_N - 2 ? 1 + (i + (int)seed) % (BRIM_KDA_ROUTE_N - 2)
                                                  : BRIM_KDA_ROUTE_C8_M128;
                 brim_kda_args a = problem_args(&x, n_tok, 1);
+                if (only && strcmp(only, brim_kda_routes[r].name)) continue;
                 if (!launch(a, (enum brim_kda_route)r, true, "delay")) continue;
                 must_end("delay", brim_kda_routes[r].name, n_tok, who[mode]);
                 same(&x, &a, "delay", brim_kda_routes[r].name);
@@ -354,8 +459,8 @@ static void check_streams(void)
     yardstick(&y, 1211);
     CUDA_OK(cudaDeviceSynchronize());
     for (int round = 0; round < 2 * (BRIM_KDA_ROUTE_N - 2); round++) {
-        int r = BRIM_KDA_ROUTE_C4_M128 + round % (BRIM_KDA_ROUTE_N - 2),
-            s = BRIM_KDA_ROUTE_C4_M128 + round / 2 % (BRIM_KDA_ROUTE_N - 2);
+        int r = BRIM_KDA_ROUTE_PAIR + round % (BRIM_KDA_ROUTE_N - 2),
+            s = BRIM_KDA_ROUTE_PAIR + round / 2 % (BRIM_KDA_ROUTE_N - 2);
         brim_kda_args a = problem_args(&x, 1500, 1), b = problem_args(&y, 1211, 1);
         a.stream = stream[0], b.stream = stream[1];
         for (int i = 0; i < 4; i++)
@@ -387,9 +492,9 @@ static void check_big(void)
     brim_kda_args a = problem_args(&x, LONG, 0);
     a.checkpoints = NULL;
     launch(a, BRIM_KDA_ROUTE_M128, false, "big");
-    static const enum brim_kda_route routes[] = {BRIM_KDA_ROUTE_M64, BRIM_KDA_ROUTE_C4_M128,
-                                                 BRIM_KDA_ROUTE_C6_M64};
-    for (int i = 0; i < 3; i++) {
+    static const enum brim_kda_route routes[] = {BRIM_KDA_ROUTE_M64, BRIM_KDA_ROUTE_PAIR,
+                                                 BRIM_KDA_ROUTE_C4_M128, BRIM_KDA_ROUTE_C6_M64};
+    for (int i = 0; i < 4; i++) {
         a = problem_args(&x, LONG, 1);
         a.checkpoints = NULL;
         if (launch(a, routes[i], false, "big"))
@@ -446,13 +551,15 @@ int main(int argc, char **argv)
 {
     bool brief = false, some = false;
     unsigned parts = 0;
-    static const char *const names[] = {"equal", "delay", "streams", "big", "tiny"};
+    static const char *const names[] = {"equal", "delay",  "streams", "big",
+                                        "tiny",  "packed", "queue"};
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "short")) brief = true;
-        for (int k = 0; k < 5; k++)
+        if (!strcmp(argv[i], "only") && i + 1 < argc) only = argv[++i];
+        for (int k = 0; k < 7; k++)
             if (!strcmp(argv[i], names[k])) parts |= 1u << k, some = true;
     }
-    if (!some) parts = 7;
+    if (!some) parts = 7 | 32 | 64;
     int n_device;
     if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
         printf("SKIP: no CUDA device\n");
@@ -463,6 +570,8 @@ int main(int argc, char **argv)
     if (parts & 4) check_streams();
     if (parts & 8) check_big();
     if (parts & 16) check_tiny();
+    if (parts & 32) check_packed(brief);
+    if (parts & 64) check_queue(brief);
     printf("routes: %d checks, %d failed\n", n_check, n_fail);
     return n_fail != 0;
 }

@@ -19,10 +19,10 @@ static void forced_routes_state_all_they_use(void **state)
     static const struct {
         const char *name;
         int cluster, owners, helpers, instances, depth;
-    } want[] = {{"m128", 1, 1, 0, 2, 0},      {"m64", 2, 2, 0, 4, 0},
-                {"c4-m128", 4, 1, 3, 12, 15}, {"c4-m64", 4, 2, 2, 8, 10},
-                {"c5-m64", 5, 2, 3, 12, 15},  {"c6-m64", 6, 2, 4, 16, 20},
-                {"c8-m128", 8, 1, 7, 28, 35}};
+    } want[] = {
+        {"m128", 1, 1, 0, 2, 0},     {"m64", 2, 2, 0, 4, 0},       {"pair", 2, 2, 0, 4, 0},
+        {"queue", 1, 1, 0, 2, 0},    {"c4-m128", 4, 1, 3, 12, 15}, {"c4-m64", 4, 2, 2, 8, 10},
+        {"c5-m64", 5, 2, 3, 12, 15}, {"c6-m64", 6, 2, 4, 16, 20},  {"c8-m128", 8, 1, 7, 28, 35}};
     assert_int_equal(sizeof want / sizeof *want, BRIM_KDA_ROUTE_N);
     for (size_t i = 0; i < BRIM_KDA_ROUTE_N; i++) {
         brim_kda_plan plan;
@@ -37,9 +37,10 @@ static void forced_routes_state_all_they_use(void **state)
         assert_int_equal(plan.instances, want[i].instances);
         assert_int_equal(plan.depth, want[i].depth);
         assert_int_equal(plan.grid, 15 * want[i].cluster);
-        size_t bytes = want[i].depth ? (size_t)BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES +
-                                           15 * (size_t)want[i].depth * KDA_PACKET_USED
-                                     : 0;
+        size_t bytes = i == BRIM_KDA_ROUTE_QUEUE ? (size_t)BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES
+                       : want[i].depth           ? (size_t)BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES +
+                                             15 * (size_t)want[i].depth * KDA_PACKET_USED
+                                       : 0;
         assert_int_equal(plan.workspace_bytes, bytes);
         /* every field is in the line */
         assert_true(brim_kda_plan_print(&plan, text, sizeof text) < sizeof text);
@@ -96,6 +97,20 @@ static void plans_stay_on_m128_where_nothing_is_measured(void **state)
         assert_string_equal(plan.route, want[i].route);
         assert_int_equal(plan.grid, want[i].n_seq * want[i].n_head * plan.cluster);
     }
+}
+
+/* No more CTAs than processors, and a word of the workspace that no ring's slot has. */
+static void the_queue_takes_any_number_of_tasks(void **state)
+{
+    (void)state;
+    brim_kda_plan plan;
+    assert_int_equal(brim_kda_plan_shape(300, 90000, 8, 1, 132, "queue", &plan, NULL), BRIM_OK);
+    assert_int_equal(plan.grid, 132);
+    assert_int_equal(plan.workspace_bytes, BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES);
+    assert_int_equal(brim_kda_plan_shape(3, 900, 8, 1, 132, "queue", &plan, NULL), BRIM_OK);
+    assert_int_equal(plan.grid, 24);
+    assert_true(KDA_TICKET_WORD * 4 > KDA_MAX_DEPTH * KDA_LINE + KDA_LINE - 4);
+    assert_true(KDA_TICKET_WORD * 4 < KDA_DROP_LINE * KDA_LINE);
 }
 
 /* A route of ring.cuh is taken by name alone. */
@@ -156,6 +171,7 @@ int main(void)
         cmocka_unit_test(forced_routes_state_all_they_use),
         cmocka_unit_test(owner_helper_routes_take_256_tasks),
         cmocka_unit_test(plans_stay_on_m128_where_nothing_is_measured),
+        cmocka_unit_test(the_queue_takes_any_number_of_tasks),
         cmocka_unit_test(rings_of_two_owners_are_taken_by_name),
         cmocka_unit_test(a_plan_prints_its_alternatives),
         cmocka_unit_test(halves_of_a_packet),

@@ -194,7 +194,7 @@ class Kda(unittest.TestCase):
         self.assertEqual(plan["route"], "c4-m128")
         self.assertGreater(plan["expected_us"], 100)
         routes = {other["route"]: other for other in plan["alternatives"]}
-        self.assertEqual(len(routes), 7)
+        self.assertLessEqual({"m128", "m64", "pair", "c8-m128", "split"}, set(routes))
         self.assertGreater(routes["m128"]["expected_us"], plan["expected_us"])
         self.assertEqual(routes["split"]["why_not"], "allow_split is not set")
         split = brim.kda_plan(1, 4096, 8, allow_split=True)

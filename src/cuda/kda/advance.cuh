@@ -151,12 +151,18 @@ BRIM_DEVICE void kda_out_writer(const kda_params &p, const kda_task &t, kda_pane
 
 /* A whole sequence. */
 struct kda_whole {
-    static constexpr bool cut = false;
+    static constexpr bool cut = false, queued = false;
+};
+
+/* A whole sequence, one of several that a CTA works through. */
+struct kda_queued {
+    static constexpr bool cut = false, queued = true;
+    uint32_t first; /* packets of those before */
 };
 
 /* One segment of a sequence with the window before it; chunks counted from the window's first. */
 struct kda_segment {
-    static constexpr bool cut = true;
+    static constexpr bool cut = true, queued = false;
     int chunk0;            /* the sequence's chunk that is 0 here */
     int quiet;             /* chunks of the window: no output */
     int mark;              /* where the next segment's window begins; -1: there is none */
@@ -214,6 +220,10 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
     uint32_t z_at = KDA_PACKET_Z + wg * KDA_PANEL + swizzle_128b(z_token, z_piece);
     int stage = 0;
     uint32_t parity = 0;
+    if constexpr (Range::queued) {
+        stage = (int)(range.first % n_stage);
+        parity = range.first / n_stage & 1;
+    }
     uint32_t z[8];
     float4 gamma[8];
     uint32_t gamma_at =
@@ -251,8 +261,8 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
 #pragma unroll
     for (int i = 0; i < 8; i++) packed[i] = 0;
     if (t.n_chunk > 0) {
-        mbarrier_wait(full, 0);
-        load_ahead(stages);
+        mbarrier_wait(full + 8 * stage, parity);
+        load_ahead(stages + stage * KDA_PACKET_BYTES);
     }
 
 #pragma unroll 1
@@ -335,8 +345,9 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
         wgmma_wait<0>();
         wgmma_pin(s);
         wgmma_pin(o);
-        if (lane == 0)
-            mbarrier_arrive(empty + 8 * last_stage); /* all reads of the packet are complete */
+        /* all reads of the packet are complete; but the last O will pass through its Z panel */
+        if (lane == 0 && !(Range::queued && c + 1 == t.n_chunk))
+            mbarrier_arrive(empty + 8 * last_stage);
 #pragma unroll
         for (int i = 0; i < 8; i++) packed[i] = bf16x2_pack(o[2 * i], o[2 * i + 1]);
         int whole_c = c;
@@ -354,12 +365,17 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
         }
     }
     if (t.n_chunk > 0) {
-        uint32_t z_panel =
-            stages + (t.n_chunk - 1) % n_stage * KDA_PACKET_BYTES + KDA_PACKET_Z + wg * KDA_PANEL;
+        int last_stage = (t.n_chunk - 1) % n_stage;
+        if constexpr (Range::queued) last_stage = stage > 0 ? stage - 1 : n_stage - 1;
+        uint32_t z_panel = stages + last_stage * KDA_PACKET_BYTES + KDA_PACKET_Z + wg * KDA_PANEL;
         /* the panel is the one that the last-but-one O has just been read from, by all warps */
         if (!has_writer) named_barrier_sync(14 + wg, 128);
         put_out(t.n_chunk - 1, z_panel);
         if (!has_writer) kda_out_move(out, z_panel, get_at, wg);
+        if constexpr (Range::queued) {
+            __syncwarp();
+            if (lane == 0) mbarrier_arrive(empty + 8 * last_stage);
+        }
     }
     if constexpr (Range::cut) {
         if (!range.last) return;

@@ -37,8 +37,9 @@ brim_status brim_kda_cuda_supported(const brim_kda_args *args, enum brim_kda_rou
 }
 
 static kda_launcher *const launchers[BRIM_KDA_ROUTE_N] = {
-    brim_kda_launch_m128,   brim_kda_launch_m64,    brim_kda_launch_c4_m128, brim_kda_launch_c4_m64,
-    brim_kda_launch_c5_m64, brim_kda_launch_c6_m64, brim_kda_launch_c8_m128,
+    brim_kda_launch_m128,   brim_kda_launch_m64,     brim_kda_launch_pair,
+    brim_kda_launch_queue,  brim_kda_launch_c4_m128, brim_kda_launch_c4_m64,
+    brim_kda_launch_c5_m64, brim_kda_launch_c6_m64,  brim_kda_launch_c8_m128,
 };
 
 static kda_params params_of(const brim_kda_args *args)
@@ -101,7 +102,7 @@ brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route 
         return BRIM_OK;
     }
     kda_params p = params_of(args);
-    if (split || brim_kda_routes[route].depth) {
+    if (split || brim_kda_routes[route].depth || route == BRIM_KDA_ROUTE_QUEUE) {
         p.control = (uint32_t *)args->workspace;
         p.ring = (char *)args->workspace + (size_t)BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES;
     }

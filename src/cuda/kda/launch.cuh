@@ -8,7 +8,7 @@
 
 typedef brim_status kda_launcher(const kda_params &p, cudaStream_t stream, brim_error *err);
 
-kda_launcher brim_kda_launch_m128, brim_kda_launch_m64;
+kda_launcher brim_kda_launch_m128, brim_kda_launch_m64, brim_kda_launch_pair, brim_kda_launch_queue;
 kda_launcher brim_kda_launch_c4_m128, brim_kda_launch_c4_m64, brim_kda_launch_c5_m64,
     brim_kda_launch_c6_m64, brim_kda_launch_c8_m128;
 /* The segments of p.cuts; another route's launch with the same p follows and finishes. */

@@ -57,6 +57,15 @@ enum {
     KDA_FULL_SMALL = 6 * KDA_TILE,
     KDA_FULL_BYTES = (KDA_FULL_SMALL + KDA_SMALL_BYTES + 255) / 256 * 256,
 
+    /* Pair: the packet is a stage elsewhere, every tile there once; q and g are fetched while this
+     * chunk is solved, k and v behind it. */
+    KDA_APART_Q = 0,
+    KDA_APART_G = KDA_TILE,
+    KDA_APART_K = 2 * KDA_TILE,
+    KDA_APART_V = 3 * KDA_TILE,
+    KDA_APART_SMALL = 4 * KDA_TILE,
+    KDA_APART_BYTES = (KDA_APART_SMALL + KDA_SMALL_BYTES + 255) / 256 * 256,
+
     /* Helper: the packet is assembled here, W over the dead q tile and Z over the dead g tile. */
     KDA_LEAN_Q = KDA_PACKET_W,
     KDA_LEAN_G = KDA_PACKET_Z,
@@ -70,7 +79,8 @@ enum {
      */
     KDA_LINE = 128,
     KDA_CONTROL_BYTES = 40 * KDA_LINE,
-    KDA_MAX_DEPTH = 38,
+    KDA_MAX_DEPTH = 37,
+    KDA_TICKET_WORD = 38 * KDA_LINE / 4, /* of the first task: route queue's counter of tasks */
     KDA_DROP_LINE = 39, /* nonzero: a cut of the task has failed, split.cuh */
 
     /* Record of a segment and head: 8 warps' sums of squares of the state its window wrote, 8 of

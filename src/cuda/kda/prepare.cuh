@@ -244,7 +244,7 @@ BRIM_DEVICE void kda_solve(const kda_params &p, const kda_prep &s, uint32_t k_ti
         for (int n = 0; n < 4; n++)
             mma_bf16_16816(d[n], a, b[n >> 1][2 * (n & 1)], b[n >> 1][2 * (n & 1) + 1]);
     };
-    fetch(s.work + L::v + (L::lean ? 0 : s.flip * KDA_TILE) + b_at);
+    fetch(s.work + L::v + (L::twin ? s.flip * KDA_TILE : 0) + b_at);
     {
         float top[4][4] = {}, low[4][4] = {};
         product(low, a10, b0);
@@ -284,11 +284,11 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
 {
     /* else every address that depends on the thread is kept, and spilled, across chunks */
     opaque(s.tid, s.work);
-    uint32_t k_tile = s.work + L::k + (L::lean ? 0 : s.flip * KDA_TILE);
+    uint32_t k_tile = s.work + L::k + (L::twin ? s.flip * KDA_TILE : 0);
     int warp = s.tid >> 5, lane = s.tid & 31;
     cp_async_wait<0>();
     named_barrier_sync(s.bar, 128); /* the rows are here; everybody is done with the last chunk */
-    if (!L::lean) {
+    if (L::twin) {
         kda_fetch_kv<L, 128>(p, t, next, s, s.flip ^ 1, s.tid);
         cp_async_commit();
     }

@@ -7,19 +7,26 @@
 #include "cuda/kda/params.cuh"
 #include "cuda/ptx/copy.cuh"
 
-/* The two arrangements of an instance's memory, layout.h, for gates with a bound, where G has
- * anchors that depend on the bound alone, and for those without (free.cuh): a launcher takes the
- * form that p.lower_bound < 0 tells, since neither computes the other's gates. */
+/* The arrangements of an instance's memory, layout.h, for gates with a bound, where G has anchors
+ * that depend on the bound alone, and for those without (free.cuh): a launcher takes the form that
+ * p.lower_bound < 0 tells, since neither computes the other's gates. twin: k and v have two tiles;
+ * lean: the packet lies over q and g. */
 template <bool has_bound> struct kda_full_of {
-    static constexpr bool lean = false, bounded = has_bound;
+    static constexpr bool lean = false, twin = true, bounded = has_bound;
     static constexpr int q = KDA_FULL_Q, k = KDA_FULL_K, g = KDA_FULL_G, v = KDA_FULL_V;
     static constexpr int small = KDA_FULL_SMALL;
 };
 
 template <bool has_bound> struct kda_lean_of {
-    static constexpr bool lean = true, bounded = has_bound;
+    static constexpr bool lean = true, twin = false, bounded = has_bound;
     static constexpr int q = KDA_LEAN_Q, k = KDA_LEAN_K, g = KDA_LEAN_G, v = KDA_LEAN_V;
     static constexpr int small = KDA_LEAN_SMALL;
+};
+
+template <bool has_bound> struct kda_apart_of {
+    static constexpr bool lean = false, twin = false, bounded = has_bound;
+    static constexpr int q = KDA_APART_Q, k = KDA_APART_K, g = KDA_APART_G, v = KDA_APART_V;
+    static constexpr int small = KDA_APART_SMALL;
 };
 
 /* State of an instance between chunks. */
