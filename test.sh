@@ -10,7 +10,7 @@ cd "$(dirname "$0")" || exit 1
 quick=0
 fuzz_seconds=10
 wanted=()
-all_lanes="style release model asan-ubsan tsan clang tidy fuzz consumer kernels-only aarch64 old-cpu cuda"
+all_lanes="style release model asan-ubsan tsan clang tidy fuzz consumer kernels-only aarch64 old-cpu cuda emu"
 quick_lanes="style release"
 while [ $# -gt 0 ]; do
     case $1 in
@@ -195,6 +195,19 @@ lane_cuda() {
     else
         build release && tests release -L cuda
     fi
+}
+
+# The CUDA kernels and their checks on an emulator: neither nvcc nor a GPU is needed.
+lane_emu() {
+    if [ "$(uname -sm)" != "Linux x86_64" ]; then
+        skip "the emulator is written for x86-64 Linux"
+        return
+    fi
+    if ! grep -qw avx2 /proc/cpuinfo; then
+        skip "the emulator's products need AVX2"
+        return
+    fi
+    build emu && tests emu -L emu
 }
 
 test_packages="$build_packages libcmocka-dev python3 python3-pip python3-numpy clang clang-format clang-tidy libclang-rt-dev

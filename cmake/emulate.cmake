@@ -38,11 +38,21 @@ function(brim_emulated_library)
   brim_emulated(brim_cuda_objects)
 endfunction()
 
+# A test emu/NAME/seed-N for each of SEEDS: the program emu_PROGRAM with ARGUMENTS in the order of that
+# seed. COST, in seconds of a processor, lets CTest begin with the longest.
+function(brim_emulated_test name program cost seeds)
+  foreach(seed ${seeds})
+    add_test(NAME emu/${name}/seed-${seed} COMMAND emu_${program} ${ARGN}
+             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(emu/${name}/seed-${seed} PROPERTIES LABELS emu TIMEOUT 900 COST ${cost}
+                         ENVIRONMENT BRIM_EMU_SEED=${seed})
+  endforeach()
+endfunction()
+
 function(brim_emulated_programs)
-  enable_testing()
   file(GLOB programs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.c
        ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.cu ${PROJECT_SOURCE_DIR}/tests/cuda/bench_kda.c)
-  foreach(source ${programs})
+  foreach(source ${programs} ${PROJECT_SOURCE_DIR}/tests/emu/test_emu.cpp)
     get_filename_component(name ${source} NAME_WE)
     if(name MATCHES "_engine$" AND NOT TARGET brim_engine_objects)
       continue()
@@ -55,15 +65,32 @@ function(brim_emulated_programs)
     set_target_properties(emu_${name} PROPERTIES LINKER_LANGUAGE CXX)
     brim_emulated(emu_${name})
     target_link_libraries(emu_${name} PRIVATE Threads::Threads m)
-    if(name STREQUAL bench_kda) # its checks, at set tiny; its times say nothing
+    # Short forms. Each seed is another order of everything that has none; where a form takes long,
+    # fewer of them.
+    if(name STREQUAL "bench_kda") # its checks, at set tiny; its times say nothing
       target_sources(emu_${name} PRIVATE ${PROJECT_SOURCE_DIR}/bench/kda_cuda.c
                      ${PROJECT_SOURCE_DIR}/bench/kda_shapes.c)
       target_include_directories(emu_${name} PRIVATE ${PROJECT_SOURCE_DIR}/app/cli)
-    endif()
-    if(name MATCHES "_engine$")
+      brim_emulated_test(${name} ${name} 10 1 tiny all 1)
+    elseif(name STREQUAL "check_kda_routes")
+      foreach(part equal delay)
+        brim_emulated_test(${name}-${part} ${name} 20 "1;2" ${part} short)
+      endforeach()
+    elseif(name STREQUAL "check_kda_gate")
+      brim_emulated_test(${name} ${name} 2 "1;2;3" m128,m64,c4-m128,c6-m64 short)
+    elseif(name STREQUAL "check_kda")
+      brim_emulated_test(${name} ${name} 6 "1;2" m128 quick)
+    elseif(name STREQUAL "check_kda_split")
+      brim_emulated_test(${name} ${name} 20 "1;2" short)
+    elseif(name MATCHES "^check_(model|sample)$")
+      brim_emulated_test(${name} ${name} 50 1 short)
+    elseif(name MATCHES "_engine$")
       target_sources(emu_${name} PRIVATE $<TARGET_OBJECTS:brim_engine_objects>)
       target_link_libraries(emu_${name} PRIVATE PkgConfig::JANSSON PkgConfig::PCRE2
                             PkgConfig::UTF8PROC)
+      brim_emulated_test(${name} ${name} 50 1 short)
+    else()
+      brim_emulated_test(${name} ${name} 5 "0;1;2" short)
     endif()
   endforeach()
 endfunction()

@@ -331,7 +331,8 @@ static void fiber_make(fiber *f, char *stack, int index, dim3 block)
     f->cluster_arrived = false;
     f->n_store = f->n_fenced = 0;
     for (int i = 0; i < EMU_KIND_N; i++) f->group[i] = 0;
-    void **sp = (void **)(stack + STACK_BYTES - 64);
+    /* not all at the same place of their pages, or they share few lines of the caches */
+    void **sp = (void **)(stack + STACK_BYTES - 64 - (unsigned)index * 320 % 65536);
     *--sp = nullptr; /* so that the stack is aligned as after a call */
     *--sp = (void *)fiber_begins;
     for (int i = 0; i < 6; i++) *--sp = nullptr;
