@@ -270,7 +270,12 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
         uint32_t packet = stages + stage * KDA_PACKET_BYTES;
         if constexpr (Range::cut) {
             uint32_t stop = ld_shared_u32(range.stop + 4 * stage);
-            if (stop) return; /* the same for all consumers: written before the stage was full */
+            if (stop) { /* the same for all consumers: written before the stage was full */
+                /* An instance that has not stopped yet is at most two chunks of its own behind this
+                 * one: the last stage that it waits for is the second from here. */
+                for (int i = 0; i < n_stage && lane == 0; i++) mbarrier_arrive(empty + 8 * i);
+                return;
+            }
             if (c == range.quiet)
                 kda_record_norm<false>(range.record + KDA_RECORD_WROTE, s, wg, warp, lane);
             if (c == range.mark)

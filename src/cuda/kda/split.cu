@@ -141,12 +141,9 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
             for (int c = instance; c < t.n_chunk; c += N_INSTANCE) {
                 int stage = c % N_STAGE, use = c / N_STAGE;
                 uint32_t packet = base + stage * KDA_PACKET_BYTES;
-                auto wait_stage =
-                    [&] { /* consumers that have stopped empty no more stages */
-                          while (use > 0 && !mbarrier_try_wait(empty + 8 * stage, (use - 1) & 1) &&
-                                 !ld_shared_u32(any_stop)) {
-                          }
-                    };
+                auto wait_stage = [&] {
+                    if (use > 0) mbarrier_wait(empty + 8 * stage, (use - 1) & 1);
+                };
                 if (within == 0) {
                     if (dropped) st_shared_u32(any_stop, 1);
                     st_shared_u32(own_stop, dropped | ld_shared_u32(any_stop));
