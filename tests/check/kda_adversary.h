@@ -143,4 +143,46 @@ static inline double kda_adversary_join_quotient(const struct kda_error *join,
     return worst;
 }
 
+/* Gates that change inside a segment, from strong to weak and back; one weak channel among 127
+ * strong ones; keys that carry the state from the channels that decay to those that do not yet,
+ * where every channel's accumulated decay is large and the state's is a factor of 4. */
+enum kda_break {
+    KDA_STRONG_TO_WEAK,
+    KDA_SELDOM_STRONG,
+    KDA_ONE_WEAK,
+    KDA_ROTATING_KEY,
+    KDA_N_BREAK
+};
+
+/* One head, decays and beta given as f32. */
+static inline void kda_break_make(struct kda_case *c, enum kda_break form, int64_t n_tok)
+{
+    struct kda_spec spec = {.n_seq = 1,
+                            .n_tok = n_tok,
+                            .n_head = 1,
+                            .n_value_head = 1,
+                            .regime = KDA_TYPICAL,
+                            .gate = BRIM_KDA_GATE_GIVEN,
+                            .lower_bound = -5,
+                            .f32_decay = 1,
+                            .f32_beta = 1,
+                            .with_initial = 1,
+                            .checkpoints = 1,
+                            .seed = 3};
+    kda_case_make(c, &spec);
+    for (int64_t t = 0; t < n_tok; t++) {
+        bool change = t % 8 == 7;
+        if (form == KDA_ROTATING_KEY) ((float *)c->beta)[t] = change ? 0.99f : 0;
+        for (int i = 0; i < 128; i++) {
+            float *g = (float *)c->g + t * 128 + i;
+            if (form == KDA_STRONG_TO_WEAK) *g = t / 48 % 2 ? -1e-3f : -5;
+            if (form == KDA_SELDOM_STRONG) *g = t % 128 < 16 ? -5 : -1e-3f;
+            if (form == KDA_ONE_WEAK) *g = i == 77 ? -1e-4f : -5;
+            if (form != KDA_ROTATING_KEY) continue;
+            *g = (i < 64) == (t / 8 % 2 == 0) ? -5 : 0;
+            c->k[t * 128 + i] = brim_bf16_from_f32(change && i % 64 == 0 ? 0.70710678f : 0);
+        }
+    }
+}
+
 #endif
