@@ -98,6 +98,7 @@ for part in "$@"; do
         step kda-delay.log timeout 30 "$programs/gpu_check_kda_routes" delay
         step kda-split.log "$programs/gpu_check_kda_split"
         step kda-sound.log "$programs/gpu_check_kda_sound" "$root/tests/golden/kda_split_seeds.txt"
+        step kda-join.log "$programs/gpu_check_kda_join"
         ;;
     sanitize)
         for tool in memcheck synccheck; do
@@ -113,6 +114,7 @@ for part in "$@"; do
             step "$tool-kda-routes.log" "${check[@]}" "$programs/gpu_check_kda_routes" tiny
             step "$tool-kda-split.log" "${check[@]}" "$programs/gpu_check_kda_split" short
             step "$tool-kda-state.log" "${check[@]}" "$programs/gpu_check_kda_state" m128,c4-m64,split short
+            step "$tool-kda-join.log" "${check[@]}" "$programs/gpu_check_kda_join" short
         done
         ;;
     # Every route at two lengths under all four tools.

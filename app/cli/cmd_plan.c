@@ -70,7 +70,7 @@ static int plan_kda(int argc, char **argv)
 {
     int64_t n_batch = 1, n_tok = -1, n_head = -1, n_packed = 0, longest = 0, n_processor = 0;
     int64_t length = 0, window = 0, n_thread = 0;
-    bool allow_split = false;
+    bool allow_split = false, exact = false;
     const char *route = NULL, *device = "cuda";
     const struct args_option options[] = {
         {"device", 0, ARGS_CHOICE, &device, "cpu|cuda", "where it would run (cuda)", 0, 0},
@@ -84,12 +84,15 @@ static int plan_kda(int argc, char **argv)
         {"allow-split", 0, ARGS_FLAG, &allow_split, NULL,
          "admit route split, whose bits are not those of the others", 0, 0},
         {"route", 0, ARGS_TEXT, &route, "NAME",
-         "force m128, m64, pair, queue, c4-m128, c4-m64, c5-m64, c6-m64, c8-m128 or split;\n"
+         "force m128, m64, pair, queue, c4-m128, c4-m64, c5-m64, c6-m64, c8-m128, split or\n"
+         "split-join;\n"
          "cpu: cpu-chunk or cpu-ref",
          0, 0},
         {"split-length", 0, ARGS_INT, &length, "C", "split: chunks of 32 tokens of a segment", 1,
          1 << 24},
         {"split-window", 0, ARGS_INT, &window, "C", "split: chunks of its window", 1, 8},
+        {"split-exact", 0, ARGS_FLAG, &exact, NULL,
+         "split: nothing is skipped, all segments are joined", 0, 0},
     };
     const struct args_command command = {
         .name = "plan kda",
@@ -105,7 +108,7 @@ static int plan_kda(int argc, char **argv)
     bool cpu = !strcmp(device, "cpu");
     if (n_tok < 0 || n_head < 0)
         refusal = "plan kda needs --tokens and --heads";
-    else if (cpu && (n_processor || allow_split || length || window))
+    else if (cpu && (n_processor || allow_split || length || window || exact))
         refusal = "plan kda: --processors and the split's options are of --device cuda";
     else if (!cpu && n_thread)
         refusal = "plan kda: --threads is of --device cpu";
@@ -115,8 +118,10 @@ static int plan_kda(int argc, char **argv)
         refusal = "plan kda: --longest is of --packed; sequences of a batch are equally long";
     else if (longest && (longest > n_tok || longest < n_tok / n_packed))
         refusal = "plan kda: --longest lies between the mean and all of --tokens";
-    else if ((length || window) && !allow_split && !(route && !strcmp(route, "split")))
-        refusal = "plan kda: --split-length and --split-window need --allow-split or --route split";
+    else if ((length || window || exact) && !allow_split &&
+             !(route && (!strcmp(route, "split") || !strcmp(route, "split-join"))))
+        refusal = "plan kda: --split-length, --split-window and --split-exact need --allow-split "
+                  "or a split route's name";
     if (refusal) {
         cli_error("%s", refusal);
         return CLI_USAGE;
@@ -134,6 +139,7 @@ static int plan_kda(int argc, char **argv)
     args.allow_split = allow_split;
     args.split_length = (int)length;
     args.split_window = (int)window;
+    args.split_exact = exact;
     args.n_thread = (int)n_thread;
     if (cpu && n_packed && !longest) args.max_tok = n_tok; /* unknown: as long as it may be */
     brim_status status =

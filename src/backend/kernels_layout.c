@@ -30,6 +30,7 @@ static const struct member kda_args[] = {
     KDA_I(allow_split),
     KDA_I(split_length),
     KDA_I(split_window),
+    KDA_I(split_exact),
     KDA_I(n_seq),
     KDA_I(n_tok),
     KDA_I(max_tok),

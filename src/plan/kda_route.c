@@ -13,7 +13,8 @@
 #include "plan/clusters.h"
 #include "plan/kda_route_table.h"
 
-enum { M128 = BRIM_KDA_ROUTE_M128, SPLIT = BRIM_KDA_ROUTE_SPLIT, N_ROUTE = BRIM_KDA_ROUTE_ALL };
+enum { M128 = BRIM_KDA_ROUTE_M128, SPLIT = BRIM_KDA_ROUTE_SPLIT, JOIN = BRIM_KDA_ROUTE_JOIN };
+enum { N_ROUTE = BRIM_KDA_ROUTE_ALL };
 enum { MAX_COUNT = INT32_MAX };
 _Static_assert(N_ROUTE - 1 <= BRIM_KDA_MAX_ALTERNATIVE, "a plan lists every other route");
 
@@ -34,6 +35,7 @@ const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_ALL] = {
     [BRIM_KDA_ROUTE_C6_M64] = {"c6-m64", 6, 2, 4, 16, 20, unproved},
     [BRIM_KDA_ROUTE_C8_M128] = {"c8-m128", 8, 1, 7, 28, 35, "by name alone: for validation"},
     [BRIM_KDA_ROUTE_SPLIT] = {"split", 1, 1, 0, 2, 0, NULL},
+    [BRIM_KDA_ROUTE_JOIN] = {"split-join", 1, 1, 0, 2, 0, not_run},
 };
 
 /* A route is preferred to a simpler one (m128 to all, a serial one to the split) only if it is
@@ -210,6 +212,7 @@ static const char *excluded(const struct work *work, const brim_kda_args *args, 
         return "its workspace has no words for so many tasks";
     if (route >= BRIM_KDA_ROUTE_N && !args->allow_split) return "allow_split is not set";
     if (route >= BRIM_KDA_ROUTE_N && split->n_slot <= work->n_seq) return "too short to be cut";
+    if (route == SPLIT && args->split_exact) return "split_exact is set: it skips what it may";
     return brim_kda_routes[route].by_name;
 }
 
@@ -241,13 +244,24 @@ static void fill(brim_kda_plan *plan, const struct work *work, int route,
     if (route == BRIM_KDA_ROUTE_QUEUE) plan->grid = brim_min_i64(plan->grid, n_processor);
     plan->workspace_bytes = brim_kda_route_workspace(schedule->route, work->n_task);
     if (split->length == 0) return;
-    snprintf(plan->serial, sizeof plan->serial, "%s", brim_kda_routes[schedule->route].name);
+    if (!split->join)
+        snprintf(plan->serial, sizeof plan->serial, "%s", brim_kda_routes[schedule->route].name);
     plan->grid = split->n_slot * work->n_head;
     plan->split_length = split->length;
     plan->split_window = split->window;
     plan->split_slots = split->n_slot;
     plan->workspace_bytes =
         brim_kda_route_workspace_front(plan->workspace_bytes) + split->workspace_bytes;
+}
+
+static struct brim_kda_split_plan joined(const brim_kda_args *args, const struct work *work,
+                                         int64_t n_processor, struct brim_kda_split_plan split)
+{
+    if (args->split_exact)
+        return brim_kda_split_plan_exact(work->n_seq, work->n_row, work->bound, work->n_head,
+                                         work->packed, n_processor, args->split_length);
+    brim_kda_split_plan_join(&split, work->n_seq, work->n_head);
+    return split;
 }
 
 struct candidates {
@@ -327,8 +341,9 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
     const char *reason;
     int chosen = choose(&all, &serial, &reason);
     if (forced >= 0) {
-        chosen = forced;
+        chosen = forced == SPLIT && args->split_exact ? JOIN : forced;
         if (chosen < BRIM_KDA_ROUTE_N) serial = chosen;
+        if (chosen == JOIN) serial = M128; /* its CTA, no ring */
         reason = "named by the caller";
     }
     BRIM_REQUIRE(err, work.n_task <= BRIM_KDA_MAX_TASK || !brim_kda_route_limited(chosen),
@@ -336,6 +351,7 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
                  brim_kda_routes[chosen].name, BRIM_KDA_MAX_TASK, (long long)work.n_task);
     schedule->route = (enum brim_kda_route)serial;
     if (chosen == SPLIT) schedule->split = split;
+    if (chosen == JOIN) schedule->split = joined(args, &work, n_processor, split);
     fill(plan, &work, chosen, schedule, n_processor);
     snprintf(plan->reason, sizeof plan->reason, "%s", reason);
     for (int r = 0; r < N_ROUTE; r++) {
@@ -407,12 +423,12 @@ size_t brim_kda_plan_print(const brim_kda_plan *plan, char *string, size_t capac
         plan->route, plan->reason, (long long)plan->grid, plan->cluster, plan->owners,
         plan->helpers, plan->instances, plan->depth);
     if (plan->split_length)
-        put(&text,
-            "\"split_length\":%d,\"split_window\":%d,\"split_slots\":%lld,\"serial\":\"%s\",",
-            plan->split_length, plan->split_window, (long long)plan->split_slots, plan->serial);
+        put(&text, "\"split_length\":%d,\"split_window\":%d,\"split_slots\":%lld,",
+            plan->split_length, plan->split_window, (long long)plan->split_slots);
+    if (plan->serial[0]) put(&text, "\"serial\":\"%s\",", plan->serial);
     put(&text, "\"workspace_bytes\":%zu", plan->workspace_bytes);
     put_us(&text, "expected_us", plan->expected_us);
-    if (plan->split_length) put_us(&text, "uncut_us", plan->uncut_us);
+    if (plan->serial[0]) put_us(&text, "uncut_us", plan->uncut_us);
     put(&text, ",\"alternatives\":[");
     for (int i = 0; i < plan->n_alternative; i++) {
         const brim_kda_alternative *other = &plan->alternative[i];

@@ -28,9 +28,10 @@ enum brim_kda_route {
     BRIM_KDA_ROUTE_C6_M64,
     BRIM_KDA_ROUTE_C8_M128,
     BRIM_KDA_ROUTE_N, /* those above are serial: a sequence's chunks one after the other, one
-                         kernel, the same bits. Those below run segments first, then a serial route
-                         for what must not be cut. */
+                         kernel, the same bits. Those below run segments; what must not be cut a
+                         serial route computes (split), or it is joined from their maps. */
     BRIM_KDA_ROUTE_SPLIT = BRIM_KDA_ROUTE_N,
+    BRIM_KDA_ROUTE_JOIN,
     BRIM_KDA_ROUTE_ALL
 };
 

@@ -5,74 +5,8 @@
  * Where every cut holds the error may be 1.2 times the serial route's; where one does not, the bits
  * are the serial route's. */
 #include "cuda/kda/layout.h"
-#include "cuda/kda_device.h"
+#include "cuda/kda_kept.h"
 #include "plan/kda_split.h"
-
-static int n_pass, n_fail;
-
-static void verdict(bool ok, const char *what, int a, int b, const char *why)
-{
-    if (ok) {
-        n_pass++;
-        return;
-    }
-    n_fail++;
-    printf("FAILED: %s %d %d: %s\n", what, a, b, why);
-}
-
-static void run(struct kda_device *d, const char *route, int length, int window)
-{
-    brim_error err = {0};
-    size_t n_bytes = 0;
-    d->args.route = route;
-    d->args.split_length = length;
-    d->args.split_window = window;
-    if (brim_kda_workspace_bytes(&d->args, &n_bytes, &err) != BRIM_OK) {
-        printf("%s: %s\n", route ? route : "auto", err.text);
-        exit(2);
-    }
-    if (n_bytes > d->args.workspace_bytes) {
-        d->args.workspace = kda_upload(d, NULL, n_bytes);
-        d->args.workspace_bytes = n_bytes;
-        CUDA_OK(cudaMemset(d->args.workspace, 0xFF, n_bytes)); /* NaN where nothing is written */
-        if (brim_kda_workspace_init(BRIM_KERNEL_CUDA, d->args.workspace, n_bytes, NULL, &err) !=
-            BRIM_OK)
-            exit(2);
-    }
-    CUDA_OK(cudaMemset(d->args.out, 0xFF, d->host->v_bytes));
-    if (d->args.final_state != d->args.initial_state)
-        CUDA_OK(cudaMemset(d->args.final_state, 0xFF, d->host->state_bytes));
-    if (brim_kda_prefill(&d->args, &err) != BRIM_OK) {
-        printf("%s: %s\n", route ? route : "auto", err.text);
-        exit(2);
-    }
-}
-
-struct kept {
-    uint16_t *out;
-    char *final, *checkpoints;
-};
-
-static struct kept keep(const struct kda_case *c)
-{
-    struct kept k = {kda_alloc(c->v_bytes), kda_alloc(c->state_bytes),
-                     kda_alloc(c->checkpoint_bytes)};
-    memcpy(k.out, c->out, c->v_bytes);
-    memcpy(k.final, c->final, c->state_bytes);
-    if (c->checkpoints) memcpy(k.checkpoints, c->checkpoints, c->checkpoint_bytes);
-    return k;
-}
-
-static bool same(const struct kept *k, const struct kda_case *c)
-{
-    return !memcmp(k->out, c->out, c->v_bytes) && !memcmp(k->final, c->final, c->state_bytes) &&
-           (!c->checkpoints || !memcmp(k->checkpoints, c->checkpoints, c->checkpoint_bytes));
-}
-
-static void drop(struct kept *k)
-{
-    free(k->out), free(k->final), free(k->checkpoints);
-}
 
 /* Do the records that the segments left say that every cut holds? What split.cuh decides, again. */
 static bool all_hold(const struct kda_device *d, int length, int window)
@@ -120,7 +54,7 @@ static void check(const char *what, struct kda_case *c, int length, int window, 
     struct kda_device d;
     char why[200] = "";
     kda_device_make(&d, c, "m128");
-    run(&d, "m128", 0, 0);
+    run(&d, "m128", 0, 0, false);
     bool ok = kda_device_fetch(&d);
     struct kept serial = keep(c);
     struct kda_error *base =
@@ -128,7 +62,7 @@ static void check(const char *what, struct kda_case *c, int length, int window, 
     for (int64_t n = 0; n < c->args.n_seq; n++)
         for (int64_t h = 0; h < c->args.n_value_head; h++)
             base[n * c->args.n_value_head + h] = kda_measure(&c->args, n, h);
-    run(&d, "split", length, window);
+    run(&d, "split", length, window, false);
     ok = kda_device_fetch(&d) && ok;
     if (!ok) snprintf(why, sizeof why, "a guard byte changed");
     bool equal = same(&serial, c);
@@ -150,7 +84,7 @@ static void check(const char *what, struct kda_case *c, int length, int window, 
         }
     struct kept first = keep(c);
     for (int i = 0; i < n_repeat && ok; i++) {
-        run(&d, "split", length, window);
+        run(&d, "split", length, window, false);
         kda_device_fetch(&d);
         if (!same(&first, c)) ok = false, snprintf(why, sizeof why, "repeat %d differs", i);
     }
@@ -235,11 +169,11 @@ static void checks(bool few)
         if (form == 3) {
             struct kda_device d;
             kda_device_make(&d, &c, "m128");
-            run(&d, "split", 3, 1);
+            run(&d, "split", 3, 1, false);
             kda_device_fetch(&d);
             struct kept apart = keep(&c);
             d.args.final_state = (void *)d.args.initial_state;
-            run(&d, "split", 3, 1);
+            run(&d, "split", 3, 1, false);
             kda_device_fetch(&d);
             verdict(same(&apart, &c), "state in place", 3, 1, "bits differ");
             drop(&apart);
@@ -267,7 +201,7 @@ static float time_route(struct kda_device *d, const char *route, int length, int
     cudaEvent_t begin, end;
     float sample[N_SAMPLE];
     brim_error err = {0};
-    run(d, route, length, window);
+    run(d, route, length, window, false);
     CUDA_OK(cudaDeviceSynchronize());
     CUDA_OK(cudaEventCreate(&begin));
     CUDA_OK(cudaEventCreate(&end));

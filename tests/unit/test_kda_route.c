@@ -390,6 +390,51 @@ static void split_is_taken_where_admitted_and_says_what_it_rests_on(void **state
 
 /* The longest of packed sequences is a lower bound of a serial route's time, unless it is all rows:
  * then it is not known. */
+/* By name alone, whatever is admitted; with a serial route's workspace for the control words only.
+ */
+static void segments_are_joined_by_name(void **state)
+{
+    (void)state;
+    brim_kda_plan plan, split;
+    brim_kda_args args;
+    brim_kda_args_init(&args);
+    args.n_seq = 2, args.n_tok = 4096, args.n_value_head = 8;
+    args.split_length = 4, args.split_window = 2, args.route = "split";
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &split, NULL), BRIM_OK);
+    args.route = "split-join";
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
+    assert_string_equal(plan.route, "split-join");
+    assert_string_equal(plan.reason, "named by the caller");
+    assert_string_equal(plan.serial, "");
+    assert_true(plan.expected_us == 0 && plan.n_alternative == BRIM_KDA_ROUTE_ALL - 1);
+    assert_int_equal(plan.split_length, 4);
+    assert_int_equal(plan.split_window, 2);
+    assert_int_equal(plan.split_slots, 2 * 32);
+    assert_int_equal(plan.grid, 64 * 8);
+    assert_int_equal(plan.workspace_bytes, brim_kda_route_workspace_front(0) +
+                                               64 * 8 * (192 + 2 * 65536) + 2 * 8 * 65536);
+    static const char *const names[] = {"split", "split-join"};
+    for (int i = 0; i < 2; i++) {
+        args.route = names[i], args.split_exact = 1;
+        assert_int_equal(brim_kda_plan_gpu(&args, 132, &split, NULL), BRIM_OK);
+        assert_string_equal(split.route, "split-join");
+        assert_int_equal(split.split_window, 0);
+        assert_int_equal(split.workspace_bytes, plan.workspace_bytes);
+    }
+    args.route = NULL, args.allow_split = 1;
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
+    assert_string_not_equal(plan.route, "split-join");
+    assert_int_equal(plan.split_length, 0);
+    for (int i = 0; i < plan.n_alternative; i++) {
+        const brim_kda_alternative *other = &plan.alternative[i];
+        if (!strcmp(other->route, "split")) assert_non_null(strstr(other->why_not, "split_exact"));
+        if (!strcmp(other->route, "split-join"))
+            assert_non_null(strstr(other->why_not, "by name alone"));
+    }
+    args.route = "split-join", args.n_value_head = 129; /* 258 tasks */
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_E_SHAPE);
+}
+
 static void packed_sequences_by_their_aggregates(void **state)
 {
     (void)state;
@@ -454,6 +499,7 @@ int main(void)
         cmocka_unit_test(every_route_is_listed),
         cmocka_unit_test(uncut_it_takes_no_longer_than_stated),
         cmocka_unit_test(split_is_taken_where_admitted_and_says_what_it_rests_on),
+        cmocka_unit_test(segments_are_joined_by_name),
         cmocka_unit_test(packed_sequences_by_their_aggregates),
         cmocka_unit_test(tasks_beyond_what_runs_at_once_take_another_wave),
         cmocka_unit_test(what_cannot_be_planned_is_refused),

@@ -205,6 +205,10 @@ class Kda(unittest.TestCase):
         self.assertIsNone(brim.kda_plan(1, 8, 8)["expected_us"])
         with self.assertRaises(brim.BrimError):
             brim.kda_plan(1, 4096, 8, route="split", split_window=9)
+        exact = brim.kda_plan(1, 4096, 8, route="split", split_length=4, split_exact=True)
+        self.assertEqual((exact["route"], exact["split_window"], exact["split_slots"]), ("split-join", 0, 32))
+        self.assertNotIn("serial", exact)
+        self.assertEqual(brim.kda_plan(1, 4096, 8, allow_split=True, split_exact=True)["route"], "c4-m128")
 
 
 class W4(unittest.TestCase):

@@ -151,18 +151,18 @@ BRIM_DEVICE void kda_out_writer(const kda_params &p, const kda_task &t, kda_pane
 
 /* A whole sequence. */
 struct kda_whole {
-    static constexpr bool cut = false, queued = false;
+    static constexpr bool cut = false, joined = false, queued = false;
 };
 
 /* A whole sequence, one of several that a CTA works through. */
 struct kda_queued {
-    static constexpr bool cut = false, queued = true;
+    static constexpr bool cut = false, joined = false, queued = true;
     uint32_t first; /* packets of those before */
 };
 
 /* One segment of a sequence with the window before it; chunks counted from the window's first. */
 struct kda_segment {
-    static constexpr bool cut = true, queued = false;
+    static constexpr bool cut = true, joined = false, queued = false;
     int chunk0;            /* the sequence's chunk that is 0 here */
     int quiet;             /* chunks of the window: no output */
     int mark;              /* where the next segment's window begins; -1: there is none */
@@ -171,6 +171,37 @@ struct kda_segment {
     float *record, *final; /* final: where that goes, or null: to its destination at once */
     uint32_t stop;         /* shared memory, a word a stage: nonzero in place of a packet */
 };
+
+/* One segment whose incoming state is known; chunks counted from its first. */
+struct kda_joined {
+    static constexpr bool cut = false, joined = true, queued = false;
+    int chunk0;        /* the sequence's chunk that is 0 here */
+    bool last;         /* its state is the sequence's final one */
+    const float *from; /* the state before it, [128 V][128 K] */
+};
+
+/* 64 value rows of a state [128 V][128 K] as they lie in the accumulators. */
+BRIM_DEVICE void kda_plain_load(const float *from, int row, int col, float (&s)[64])
+{
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float2 x = *(const float2 *)(from + (row + 8 * h) * 128 + 8 * j + col);
+            s[4 * j + 2 * h] = x.x;
+            s[4 * j + 2 * h + 1] = x.y;
+        }
+}
+
+BRIM_DEVICE void kda_plain_store(float *to, int row, int col, const float (&s)[64])
+{
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            *(float2 *)(to + (row + 8 * h) * 128 + 8 * j + col) =
+                make_float2(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]);
+}
 
 /* More than 64 roundings among numbers below 2^-126 can lose. */
 #define KDA_SQUARES_LOST 1e-42f
@@ -213,6 +244,8 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
         } else {
             kda_state_load(p, t, row, col, s);
         }
+    } else if constexpr (Range::joined) {
+        kda_plain_load(range.from, row, col, s);
     } else {
         kda_state_load(p, t, row, col, s);
     }
@@ -361,6 +394,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
             whole_c += range.chunk0;
             wanted = c >= range.quiet;
         }
+        if constexpr (Range::joined) whole_c += range.chunk0;
         if (p.checkpoints && (whole_c & 1) && (c + 1) * KDA_CHUNK <= t.n_tok && wanted) {
             opaque(row, col); /* no addresses kept across chunks */
             int64_t first = p.offset_bytes ? t.row0 / 64 : t.seq * (p.n_tok / 64);
@@ -385,14 +419,12 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
     if constexpr (Range::cut) {
         if (!range.last) return;
         if (range.final) {
-#pragma unroll
-            for (int j = 0; j < 16; j++)
-#pragma unroll
-                for (int h = 0; h < 2; h++)
-                    *(float2 *)(range.final + (row + 8 * h) * 128 + 8 * j + col) =
-                        make_float2(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]);
+            kda_plain_store(range.final, row, col, s);
             return;
         }
+    }
+    if constexpr (Range::joined) {
+        if (!range.last) return;
     }
     int64_t slot = p.state_index ? p.state_index[t.seq] : t.seq;
     if (p.final && !(p.state_index && (slot < 0 || slot >= p.n_slot)))

@@ -102,6 +102,8 @@ brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route 
         return BRIM_OK;
     }
     kda_params p = params_of(args);
+    /* without tokens a fixed batch has no segments, and final states to write */
+    if (split && !args->cu_seqlens && args->n_tok == 0) split = NULL;
     if (split || brim_kda_routes[route].depth || route == BRIM_KDA_ROUTE_QUEUE) {
         p.control = (uint32_t *)args->workspace;
         p.ring = (char *)args->workspace + (size_t)BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES;
@@ -110,14 +112,25 @@ brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route 
         int64_t n_task = args->n_seq * args->n_value_head;
         char *own = (char *)args->workspace +
                     brim_kda_route_workspace_front(brim_kda_route_workspace(route, n_task));
-        size_t states = (size_t)n_task * 16384 * sizeof(float);
         p.cuts.record = (float *)own;
-        /* written in place it would be lost to the route that computes a task anew */
+        /* written in place it would be lost to what computes a task anew */
         if (args->final_state == args->initial_state)
-            p.cuts.state = (float *)(own + (split->workspace_bytes - states));
+            p.cuts.state = (float *)(own + split->state_at);
         p.cuts.length = split->length;
         p.cuts.window = split->window;
-        BRIM_TRY(brim_kda_launch_split(p, split->n_slot, stream, err));
+        if (split->join) {
+            /* a task is either kept, its final state waiting in `state`, or joined from `start` */
+            p.cuts.start = (float *)(own + split->state_at);
+            p.cuts.map = (float *)(own + split->map_at);
+            p.cuts.written = (float *)(own + split->written_at);
+            p.cuts.exact = split->window == 0;
+        }
+        if (!p.cuts.exact) BRIM_TRY(brim_kda_launch_split(p, split->n_slot, stream, err));
+        if (split->join) {
+            BRIM_TRY(brim_kda_launch_map(p, split->n_slot, stream, err));
+            BRIM_TRY(brim_kda_launch_join(p, stream, err));
+            return brim_kda_launch_out(p, split->n_slot, stream, err);
+        }
     }
     return launchers[route](p, stream, err);
 }

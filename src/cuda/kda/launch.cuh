@@ -14,5 +14,11 @@ kda_launcher brim_kda_launch_c4_m128, brim_kda_launch_c4_m64, brim_kda_launch_c5
 /* The segments of p.cuts; another route's launch with the same p follows and finishes. */
 brim_status brim_kda_launch_split(const kda_params &p, int64_t n_slot, cudaStream_t stream,
                                   brim_error *err);
+/* The exact join, three launches one behind the other (join.cuh). */
+brim_status brim_kda_launch_map(const kda_params &p, int64_t n_slot, cudaStream_t stream,
+                                brim_error *err);
+brim_status brim_kda_launch_join(const kda_params &p, cudaStream_t stream, brim_error *err);
+brim_status brim_kda_launch_out(const kda_params &p, int64_t n_slot, cudaStream_t stream,
+                                brim_error *err);
 
 #endif

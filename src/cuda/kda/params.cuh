@@ -31,6 +31,11 @@ struct kda_cuts {
     float *state;  /* [sequence][n_value_head][128 V][128 K]: final states, when they replace the
                       initial ones */
     int length, window; /* chunks */
+    /* For the join, each [128][128] f32: initial states [sequence][n_value_head] and what a segment
+     * makes of the identity and of zero, [slot][n_value_head]; `written` becomes the state behind
+     * the segment. Rows are value columns, the map's columns too. */
+    float *start, *map, *written;
+    int exact; /* no windows have run: every task is joined */
 };
 
 struct kda_params {

@@ -100,16 +100,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     range.final =
         last && p.cuts.state ? p.cuts.state + (seq * p.n_value_head + head) * 16384 : nullptr;
     range.stop = stop;
-    /* the task becomes its window and its segment */
-    int64_t skip = (int64_t)range.chunk0 * KDA_CHUNK;
-    t.q += skip * p.q_stride.token;
-    t.k += skip * p.k_stride.token;
-    t.v += skip * p.v_stride.token;
-    t.out += skip * p.out_stride.token;
-    t.g += skip * p.g_stride.token * (p.g_f32 ? 4 : 2);
-    t.beta += skip * p.beta_stride.token * (p.beta_f32 ? 4 : 2);
-    t.n_tok = min(t.n_tok, end * KDA_CHUNK) - (int)skip;
-    t.n_chunk = end - range.chunk0;
+    kda_task_narrow(p, t, range.chunk0, end); /* window and segment */
 
     if (tid == 0) {
         for (int i = 0; i < N_STAGE; i++) {

@@ -48,4 +48,25 @@ BRIM_DEVICE uint32_t *kda_drop_word(const kda_params &p, const kda_task &t)
     return p.control + task * (KDA_CONTROL_BYTES / 4) + KDA_DROP_LINE * (KDA_LINE / 4);
 }
 
+/* Of a joined call: nonzero where the task's cuts hold and nothing is left to do; the map launch
+ * writes it for the two behind it. */
+BRIM_DEVICE uint32_t *kda_verdict_word(const kda_params &p, const kda_task &t)
+{
+    return kda_drop_word(p, t) + 1;
+}
+
+/* The task becomes its chunks [begin, end). */
+BRIM_DEVICE void kda_task_narrow(const kda_params &p, kda_task &t, int begin, int end)
+{
+    int64_t skip = (int64_t)begin * KDA_CHUNK;
+    t.q += skip * p.q_stride.token;
+    t.k += skip * p.k_stride.token;
+    t.v += skip * p.v_stride.token;
+    t.out += skip * p.out_stride.token;
+    t.g += skip * p.g_stride.token * (p.g_f32 ? 4 : 2);
+    t.beta += skip * p.beta_stride.token * (p.beta_f32 ? 4 : 2);
+    t.n_tok = min(t.n_tok, end * KDA_CHUNK) - (int)skip;
+    t.n_chunk = end - begin;
+}
+
 #endif
