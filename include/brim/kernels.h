@@ -296,7 +296,8 @@ BRIM_API BRIM_MUST_USE brim_status brim_w4_pack_bytes(const brim_w4_args *args, 
 /* Repack codes, scales and biases of `args` into `packed` (256-byte aligned, brim_w4_pack_bytes of
  * it), stream-ordered: once, when weights are loaded. CUDA only. Looks at what brim_w4_pack_bytes
  * looks at, at the three arrays and at the stream. bf16 scales must stay below 2^34 in magnitude
- * (kernel "cluster" multiplies them by 2^93); they are device memory and not read here. */
+ * (kernel "cluster" multiplies them by 2^93, and keeps no weight below 2^-86 of a bf16 matrix);
+ * they are device memory and not read here. */
 BRIM_API BRIM_MUST_USE brim_status brim_w4_pack(const brim_w4_args *args, void *packed,
                                                 brim_error *err);
 /* Enqueue (CUDA) or run (CPU). y must not overlap what is read. */

@@ -94,16 +94,27 @@ static float gaussian(brim_rng *rng)
     return sum - 6;
 }
 
-/* Words between output rows. Times are of rows without any, as callers lay them out: `stream` stores
- * through TMA only at strides of 16 bytes. */
+/* Words between output rows. Times are of rows without any, as callers lay them out: `stream`
+ * stores through TMA only at strides of 16 bytes. */
 enum { GUARDED = 2, DENSE = 0 };
 
-enum special { SPECIAL_NONE, SPECIAL_NEGATIVE, SPECIAL_ZERO, SPECIAL_SUBNORMAL, SPECIAL_LARGE_X };
+/* SUBNORMAL: scales alone. TINY: every weight is, so that one flushed to zero shows in y. */
+enum special {
+    SPECIAL_NONE,
+    SPECIAL_NEGATIVE,
+    SPECIAL_ZERO,
+    SPECIAL_SUBNORMAL,
+    SPECIAL_TINY,
+    SPECIAL_LARGE_X
+};
+static const char *const special_names[] = {
+    "", ", scales negative", ", scales zero", ", subnormal", ", weights subnormal", ", large x"};
 
 struct problem {
     int64_t n_row, n_in, n_out, x_stride, y_stride;
     int group;
     brim_dtype dtype;
+    special kind;
     device_array<uint16_t> x, y;
     device_array<uint32_t> codes;
     device_array<uint8_t> scales, biases;
@@ -114,11 +125,11 @@ struct problem {
     brim_cuda_w4 args;
     brim_cuda_w4_packed packed;
 
-    problem(int64_t rows, int64_t in, int64_t out, int grp, brim_dtype dt, special kind,
+    problem(int64_t rows, int64_t in, int64_t out, int grp, brim_dtype dt, special kind_,
             bool with_ref = true, int y_pad = GUARDED)
         : n_row(rows), n_in(in), n_out(out), x_stride(in + 8), y_stride(out + y_pad), group(grp),
-          dtype(dt), x(rows * (in + 8)), y(rows * (out + y_pad) * 2), codes(out * in / 8),
-          scales(out * in / grp * brim_dtype_bytes(dt)),
+          dtype(dt), kind(kind_), x(rows * (in + 8)), y(rows * (out + y_pad) * 2),
+          codes(out * in / 8), scales(out * in / grp * brim_dtype_bytes(dt)),
           biases(out * in / grp * brim_dtype_bytes(dt)), scales_f32(out * in / grp),
           biases_f32(out * in / grp), ref(with_ref ? rows * out : 0), out_bias(out),
           packed_codes(brim_cuda_w4_packed_codes_bytes(out, in)),
@@ -130,7 +141,9 @@ struct problem {
         for (int64_t r = 0; r < n_row; r++)
             for (int64_t k = 0; k < n_in; k++)
                 hx[r * x_stride + k] =
-                    brim_bf16_from_f32(kind == SPECIAL_LARGE_X && k == 5 ? 6e4f : gaussian(&rng));
+                    brim_bf16_from_f32(kind == SPECIAL_LARGE_X && k == 5 ? 6e4f
+                                       : kind == SPECIAL_TINY            ? 4096 * gaussian(&rng)
+                                                                         : gaussian(&rng));
         x.from(hx);
         std::vector<uint32_t> hc(codes.n);
         for (auto &c : hc) c = brim_rng_u32(&rng);
@@ -144,6 +157,7 @@ struct problem {
             if (kind == SPECIAL_ZERO) s = 0;
             if (kind == SPECIAL_SUBNORMAL) s = 1e-40f;
             float b = -7.5f * s + 0.05f * gaussian(&rng);
+            if (kind == SPECIAL_TINY) s *= 2e-38f, b = -7.5f * s;
             fs[i] = s, fb[i] = b;
         }
         set_params(fs, fb);
@@ -212,9 +226,9 @@ struct problem {
     std::string name(const char *form) const
     {
         char text[200];
-        snprintf(text, sizeof text, "%s rows %lld in %lld out %lld group %d %s", form,
-                 (long long)n_row, (long long)n_in, (long long)n_out, group,
-                 brim_dtype_name(dtype));
+        snprintf(text, sizeof text, "%s rows %lld in %lld out %lld group %d %s%s", form,
+                 (long long)n_row, (long long)n_in, (long long)n_out, group, brim_dtype_name(dtype),
+                 special_names[kind]);
         return text;
     }
 

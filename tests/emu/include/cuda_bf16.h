@@ -47,7 +47,7 @@ static inline __nv_bfloat16 emu_bf16_of_double(double x)
     float near = (float)x;
     if (near != x && near - near == 0) {
         uint32_t bits = emu_bits(near);
-        if (near > 0 ? near > x : near < x) bits--; /* towards zero */
+        if (x > 0 ? near > x : near < x) bits--; /* towards zero */
         near = emu_float(bits | 1);
     }
     return __float2bfloat16_rn(near);
