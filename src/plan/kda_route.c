@@ -216,8 +216,11 @@ static const char *excluded(const struct work *work, const brim_kda_args *args, 
     return brim_kda_routes[route].by_name;
 }
 
-static brim_status check(const brim_kda_args *args, brim_error *err)
+static brim_status check(const brim_kda_args *args, int64_t n_processor, brim_error *err)
 {
+    BRIM_REQUIRE(err, n_processor >= 1 && n_processor <= MAX_COUNT, BRIM_E_RANGE,
+                 "kda: a plan needs a GPU of 1 to 2^31 - 1 processors, not %lld",
+                 (long long)n_processor);
     BRIM_REQUIRE(err, args->n_seq >= 0 && args->n_tok >= 0 && args->n_value_head >= 1, BRIM_E_SHAPE,
                  "kda: a plan needs n_seq and tokens of at least 0 and heads of at least 1");
     BRIM_REQUIRE(err,
@@ -326,7 +329,7 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
 {
     *schedule = (struct brim_kda_schedule){0};
     memset(plan, 0, sizeof *plan);
-    BRIM_TRY(check(args, err));
+    BRIM_TRY(check(args, n_processor, err));
     struct work work = work_of(args);
     struct brim_kda_split_plan split = {0};
     if (work.n_task <= BRIM_KDA_MAX_TASK)

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * The choice among tiles, parts and splits by a cost that was fitted on one H200; how a CTA's
+ * shared memory is laid out. */
 #include "plan/w4_cluster.h"
 
 #include "base/count.h"

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * The rows at which one kernel gives way to the next. */
 #include "plan/w4_hopper.h"
 
 #include <stdio.h>

@@ -474,6 +474,9 @@ static void what_cannot_be_planned_is_refused(void **state)
     args.n_seq = 1, args.n_tok = 4096, args.n_value_head = 8;
     assert_int_equal(brim_kda_plan_gpu(NULL, 132, &plan, NULL), BRIM_E_ARGUMENT);
     assert_int_equal(brim_kda_plan_gpu(&args, 132, NULL, NULL), BRIM_E_ARGUMENT);
+    for (int64_t n_processor = -1; n_processor <= 0; n_processor++)
+        assert_int_equal(brim_kda_plan_gpu(&args, n_processor, &plan, NULL), BRIM_E_RANGE);
+    assert_int_equal(brim_kda_plan_gpu(&args, INT64_MAX, &plan, NULL), BRIM_E_RANGE);
     args.route = "split", args.split_window = 9;
     assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_E_RANGE);
     args.split_length = 2, args.split_window = 3;
