@@ -95,7 +95,7 @@ for part in "$@"; do
         done
         step kda-gate.log "$programs/gpu_check_kda_gate" "m128,${kda_helped// /,}"
         step kda-routes.log timeout 120 "$programs/gpu_check_kda_routes" equal packed queue streams big
-        step kda-delay.log timeout 30 "$programs/gpu_check_kda_routes" delay
+        step kda-delay.log timeout 120 "$programs/gpu_check_kda_routes" delay
         step kda-split.log "$programs/gpu_check_kda_split"
         step kda-sound.log "$programs/gpu_check_kda_sound" "$root/tests/golden/kda_split_seeds.txt"
         step kda-join.log "$programs/gpu_check_kda_join"

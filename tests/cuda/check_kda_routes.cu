@@ -354,16 +354,38 @@ static void check_packed(bool brief)
     CUDA_OK(cudaFree(offsets));
 }
 
-/* The kernel just launched ends within two seconds, or the program does. */
-static void must_end(const char *what, const char *route, int64_t n_tok, unsigned who)
+/* The control words of the first two tasks while the kernel stands: the epoch, which this launch
+ * has raised, then each slot's generation relative to it, and bits. */
+static void print_words(const brim_kda_args *a)
 {
-    for (int i = 0; i < 2000 && cudaStreamQuery(0) == cudaErrorNotReady; i++) {
+    static uint32_t words[2 * KDA_CONTROL_BYTES / 4];
+    cudaStream_t other;
+    CUDA_OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    CUDA_OK(cudaMemcpyAsync(words, a->workspace, sizeof words, cudaMemcpyDeviceToHost, other));
+    CUDA_OK(cudaStreamSynchronize(other));
+    for (int task = 0; task < 2; task++) {
+        const uint32_t *line = words + task * (KDA_CONTROL_BYTES / 4);
+        printf("task %d: epoch %u:", task, line[0]);
+        for (int slot = 0; slot < KDA_MAX_DEPTH; slot++) {
+            uint32_t word = line[(1 + slot) * (KDA_LINE / 4)];
+            printf(" %d.%u", (int)(word >> 3) - (int)line[0], word & 7);
+        }
+        printf("\n");
+    }
+}
+
+/* The kernel just launched ends within twenty seconds, or the program does: long beside a few
+ * milliseconds of delays, because a GPU may be shared. */
+static void must_end(const brim_kda_args *a, const char *what, const char *route, unsigned who)
+{
+    for (int i = 0; i < 20000 && cudaStreamQuery(0) == cudaErrorNotReady; i++) {
         struct timespec pause = {0, 1000000};
         nanosleep(&pause, NULL);
     }
     if (cudaStreamQuery(0) != cudaErrorNotReady) return;
-    printf("FAIL %s: %s stands still at %lld tokens, late: %u\n", what, route, (long long)n_tok,
+    printf("FAIL %s: %s stands still at %lld tokens, late: %u\n", what, route, (long long)a->n_tok,
            who);
+    print_words(a);
     fflush(stdout);
     _Exit(1);
 }
@@ -397,7 +419,7 @@ static void check_queue(bool brief)
                 CUDA_OK(cudaMemcpyToSymbol(delay_who, &who, sizeof who));
                 CUDA_OK(cudaMemcpyToSymbol(delay_seed, &seed, sizeof seed));
                 if (!launch(a, BRIM_KDA_ROUTE_QUEUE, true, "queue, few CTAs")) continue;
-                must_end("queue, few CTAs", "queue", a.n_tok, who);
+                must_end(&a, "queue, few CTAs", "queue", who);
                 same(&x, &a, "queue, few CTAs", "queue");
             }
     }
@@ -438,7 +460,7 @@ static void check_delay(bool brief)
                 brim_kda_args a = problem_args(&x, n_tok, 1);
                 if (only && strcmp(only, brim_kda_routes[r].name)) continue;
                 if (!launch(a, (enum brim_kda_route)r, true, "delay")) continue;
-                must_end("delay", brim_kda_routes[r].name, n_tok, who[mode]);
+                must_end(&a, "delay", brim_kda_routes[r].name, who[mode]);
                 same(&x, &a, "delay", brim_kda_routes[r].name);
             }
         }
