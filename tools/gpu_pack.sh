@@ -8,7 +8,11 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/release
-[ $# -gt 0 ] || { sed -n '3,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '3,8s/^# \{0,1\}//p' "$root/tools/gpu_pack.sh"; }
+case ${1:-} in
+-h | --help) usage && exit ;;
+"" | -*) usage >&2 && exit 2 ;;
+esac
 archive=$1
 shift
 [ $# -gt 0 ] || mapfile -t < <(cd "$build/tests" && find . -maxdepth 1 -name 'gpu_*' -type f -executable -printf '%f\n' | sort)
