@@ -16,22 +16,12 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "cuda/device.h"
-#include "cuda/launch.h"
 #include "cuda/w4/stream.h"
 #include "cuda/w4/w4.h"
+#include "graph_time.cuh"
 #include "tensor/dtype.h"
 
 static int n_passed, n_failed;
-
-#define CHECK(call)                                             \
-    do {                                                        \
-        brim_error err_ = {};                                   \
-        if (brim_cuda_check((call), #call, &err_) != BRIM_OK) { \
-            fprintf(stderr, "%s\n", err_.text);                 \
-            exit(1);                                            \
-        }                                                       \
-    } while (0)
 
 /* Launch through BRIM_LAUNCH; a failure ends the program. */
 #define RUN(kernel, n_thread, stream, params)                                \
@@ -51,24 +41,6 @@ static void expect(bool ok, const std::string &what)
     ok ? n_passed++ : n_failed++;
     if (!ok) printf("FAILED %s\n", what.c_str());
 }
-
-template <typename T> struct device_array {
-    T *ptr = nullptr;
-    size_t n = 0;
-    explicit device_array(size_t count) : n(count)
-    {
-        CHECK(cudaMalloc(&ptr, (count ? count : 1) * sizeof(T)));
-    }
-    device_array(const device_array &) = delete;
-    ~device_array() { cudaFree(ptr); }
-    std::vector<T> to_host() const
-    {
-        std::vector<T> v(n);
-        CHECK(cudaMemcpy(v.data(), ptr, n * sizeof(T), cudaMemcpyDeviceToHost));
-        return v;
-    }
-    void fill(int byte) { CHECK(cudaMemset(ptr, byte, n * sizeof(T))); }
-};
 
 /* ---- data: made on the device, a hash of position ----------------------------------------------
  */
@@ -434,46 +406,6 @@ static void check_all(int n_sm, bool brief)
 /* ---- times -------------------------------------------------------------------------------------
  */
 
-/* One graph replay of one call after the L2 was flushed, events around it: the clock of the peers'
- * table (a tiny kernel reads about 3 us on it). Median of n_sample. */
-template <typename F>
-static double time_cold(cudaStream_t stream, const device_array<uint8_t> &flush, int n_sample,
-                        F launch)
-{
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    launch();
-    CHECK(cudaStreamEndCapture(stream, &graph));
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    cudaEvent_t a, b;
-    CHECK(cudaEventCreate(&a));
-    CHECK(cudaEventCreate(&b));
-    std::vector<double> us;
-    for (int i = 0; i < n_sample + 2; i++) {
-        CHECK(cudaMemsetAsync(flush.ptr, i, flush.n, stream));
-        CHECK(cudaEventRecord(a, stream));
-        CHECK(cudaGraphLaunch(exec, stream));
-        CHECK(cudaEventRecord(b, stream));
-        CHECK(cudaEventSynchronize(b));
-        float ms;
-        CHECK(cudaEventElapsedTime(&ms, a, b));
-        if (i >= 2) us.push_back(ms * 1e3);
-    }
-    cudaEventDestroy(a), cudaEventDestroy(b);
-    cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
-    std::sort(us.begin(), us.end());
-    return us[us.size() / 2];
-}
-
-static void time_tiny(cudaStream_t stream, const device_array<uint8_t> &flush)
-{
-    device_array<float> word(1);
-    ones_params o = {word.ptr, 1};
-    double us = time_cold(stream, flush, 30, [&] { RUN(ones_kernel, 1, stream, o); });
-    printf("clock,0,0,0,tiny,1,%.2f\n", us);
-}
-
 /* within: 0 times the chosen plan; else all whose estimate is below `within` times the best. */
 static void time_shapes(int n_sm, double within, int n_sample)
 {
@@ -481,7 +413,7 @@ static void time_shapes(int n_sm, double within, int n_sample)
     CHECK(cudaStreamCreate(&stream));
     device_array<uint8_t> flush(within > 0 ? 128u << 20 : 256u << 20);
     printf("projection,rows,in,out,form,split,us%s\n", within > 0 ? ",estimate" : "");
-    time_tiny(stream, flush);
+    printf("clock,0,0,0,tiny,1,%.2f\n", time_tiny(stream, flush.ptr, flush.n));
     for (auto &s : shapes)
         for (int64_t rows : {65, 96, 128, 129, 192, 256, 384, 512, 1024, 2048}) {
             problem p(rows, s.in, s.out, 128, BRIM_DTYPE_BF16, 0);
@@ -489,7 +421,7 @@ static void time_shapes(int n_sm, double within, int n_sample)
             double best_cost = brim_w4_stream_plan_cost(&best, n_sm);
             auto row = [&](const brim_w4_stream_plan &plan, const char *form) {
                 brim_error err = {};
-                double us = time_cold(stream, flush, n_sample, [&] {
+                double us = time_graph(stream, flush.ptr, flush.n, n_sample, [&] {
                     if (brim_cuda_w4_stream(&p.args, &p.packed, &plan, 0, stream, &err) != BRIM_OK)
                         printf("%s\n", err.text);
                 });

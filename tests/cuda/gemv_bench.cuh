@@ -4,6 +4,7 @@
 #ifndef BRIM_TESTS_GEMV_BENCH_CUH
 #define BRIM_TESTS_GEMV_BENCH_CUH
 
+#include "graph_time.cuh"
 #include "w4_problem.cuh"
 
 static brim_w4_gemv_plan pinned(brim_w4_gemv_kernel kernel, int64_t in, int64_t out, int n_pair,
@@ -12,52 +13,6 @@ static brim_w4_gemv_plan pinned(brim_w4_gemv_kernel kernel, int64_t in, int64_t 
     brim_w4_gemv_plan plan = {n_pair, n_part, split, (in + 127) / 128, 0, kernel};
     plan.n_cta = (out + n_pair * 32 - 1) / (n_pair * 32) * split;
     return plan;
-}
-
-static double median(std::vector<double> v)
-{
-    std::sort(v.begin(), v.end());
-    return v[v.size() / 2];
-}
-
-/* Median microseconds of a graph of what `body` launches; `flush` bytes are overwritten before each
- * replay. */
-template <typename F>
-static double time_graph(cudaStream_t stream, uint8_t *flush, size_t flush_bytes, int n_sample,
-                         F body)
-{
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    body();
-    CHECK(cudaStreamEndCapture(stream, &graph));
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    CHECK(cudaGraphUpload(exec, stream));
-    cudaEvent_t a, b;
-    CHECK(cudaEventCreate(&a));
-    CHECK(cudaEventCreate(&b));
-    std::vector<double> us;
-    for (int i = 0; i < n_sample + 3; i++) {
-        if (flush_bytes) CHECK(cudaMemsetAsync(flush, i, flush_bytes, stream));
-        CHECK(cudaEventRecord(a, stream));
-        CHECK(cudaGraphLaunch(exec, stream));
-        CHECK(cudaEventRecord(b, stream));
-        CHECK(cudaEventSynchronize(b));
-        float ms;
-        CHECK(cudaEventElapsedTime(&ms, a, b));
-        if (i >= 3) us.push_back(ms * 1e3);
-    }
-    cudaEventDestroy(a), cudaEventDestroy(b);
-    cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
-    return median(us);
-}
-
-struct tiny_params {
-    int *p;
-};
-static __global__ void tiny_kernel(tiny_params p)
-{
-    if (threadIdx.x == 0) *p.p = 1;
 }
 
 /* A matrix of random codes and small parameters, packed order, no reference. */
@@ -181,16 +136,8 @@ static void bench(const std::vector<brim_w4_gemv_kernel> &kernels, int n_sm, boo
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));
     device_array<uint8_t> flush(256u << 20);
-    device_array<int> word(1);
     buffers b;
-    brim_error err = {};
-    tiny_params tp = {word.ptr};
-    brim_launch_shape one = {};
-    one.grid = dim3(1), one.block = dim3(32);
-    double clock_us = time_graph(stream, flush.ptr, flush.n, 30, [&] {
-        must(BRIM_LAUNCH(tiny_kernel, one, stream, tp, &err), err);
-    });
-    printf("clock,0,0,0,tiny,0,0,0,0,%.2f,,\n", clock_us);
+    printf("clock,0,0,0,tiny,0,0,0,0,%.2f,,\n", time_tiny(stream, flush.ptr, flush.n));
     static const struct {
         const char *name;
         int64_t in, out;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the programs for the model's kernels share: checked calls, device arrays, random numbers. */
+ * What the programs for the model's kernels share: random numbers, and those of any type in memory.
+ */
 #ifndef BRIM_TESTS_MODEL_DEVICE_H
 #define BRIM_TESTS_MODEL_DEVICE_H
 
@@ -14,19 +15,9 @@
 #include <cuda_fp16.h>
 
 #include "base/rng.h"
-#include "cuda/device.h"
-#include "cuda/launch.h"
 #include "cuda/model/ops.h"
+#include "device_array.cuh"
 #include "tensor/dtype.h"
-
-#define CHECK(call)                                             \
-    do {                                                        \
-        brim_error err_ = {};                                   \
-        if (brim_cuda_check((call), #call, &err_) != BRIM_OK) { \
-            fprintf(stderr, "%s\n", err_.text);                 \
-            exit(1);                                            \
-        }                                                       \
-    } while (0)
 
 /* A launcher that must succeed. */
 #define RUN(call)                                                \
@@ -37,29 +28,6 @@
             exit(1);                                             \
         }                                                        \
     } while (0)
-
-template <typename T> struct device_array {
-    T *ptr = nullptr;
-    size_t n = 0;
-    explicit device_array(size_t count) : n(count)
-    {
-        CHECK(cudaMalloc(&ptr, (count ? count : 1) * sizeof(T)));
-    }
-    explicit device_array(const std::vector<T> &v) : device_array(v.size()) { from(v); }
-    device_array(const device_array &) = delete;
-    ~device_array() { cudaFree(ptr); }
-    void from(const std::vector<T> &v)
-    {
-        CHECK(cudaMemcpy(ptr, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice));
-    }
-    std::vector<T> to_host() const
-    {
-        std::vector<T> v(n);
-        CHECK(cudaMemcpy(v.data(), ptr, n * sizeof(T), cudaMemcpyDeviceToHost));
-        return v;
-    }
-    void fill(int byte) { CHECK(cudaMemset(ptr, byte, n * sizeof(T))); }
-};
 
 /* Nearly normal, mean 0, standard deviation 1. */
 static inline float gaussian(brim_rng *rng)

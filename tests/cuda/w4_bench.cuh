@@ -3,52 +3,8 @@
 #ifndef BRIM_TESTS_W4_BENCH_CUH
 #define BRIM_TESTS_W4_BENCH_CUH
 
+#include "graph_time.cuh"
 #include "w4_problem.cuh"
-
-static double median(std::vector<double> v)
-{
-    std::sort(v.begin(), v.end());
-    return v[v.size() / 2];
-}
-
-/* One graph replay of one call after the L2 was flushed, events around it: the clock of the peers'
- * table (a tiny kernel reads about 4 us on it). */
-template <typename F>
-static double time_cold(cudaStream_t stream, uint8_t *flush, size_t flush_bytes, int n_sample,
-                        F launch)
-{
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    launch();
-    CHECK(cudaStreamEndCapture(stream, &graph));
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    cudaEvent_t a, b;
-    CHECK(cudaEventCreate(&a));
-    CHECK(cudaEventCreate(&b));
-    std::vector<double> us;
-    for (int i = 0; i < n_sample + 3; i++) {
-        if (flush) CHECK(cudaMemsetAsync(flush, i, flush_bytes, stream));
-        CHECK(cudaEventRecord(a, stream));
-        CHECK(cudaGraphLaunch(exec, stream));
-        CHECK(cudaEventRecord(b, stream));
-        CHECK(cudaEventSynchronize(b));
-        float ms;
-        CHECK(cudaEventElapsedTime(&ms, a, b));
-        if (i >= 3) us.push_back(ms * 1e3);
-    }
-    cudaEventDestroy(a), cudaEventDestroy(b);
-    cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
-    return median(us);
-}
-
-struct tiny_params {
-    int *p;
-};
-static __global__ void tiny_kernel(tiny_params p)
-{
-    if (threadIdx.x == 0) *p.p = 1;
-}
 
 static const struct projection {
     const char *name;
@@ -63,15 +19,8 @@ static void bench(int n_sm)
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));
     device_array<uint8_t> flush(256u << 20);
-    device_array<int> word(1);
     brim_error err = {};
-    tiny_params tp = {word.ptr};
-    brim_launch_shape one = {};
-    one.grid = dim3(1), one.block = dim3(32);
-    double clock_us = time_cold(stream, flush.ptr, flush.n, 30, [&] {
-        if (BRIM_LAUNCH(tiny_kernel, one, stream, tp, &err) != BRIM_OK) exit(1);
-    });
-    printf("clock,0,0,0,tiny,1,%.2f\n", clock_us);
+    printf("clock,0,0,0,tiny,1,%.2f\n", time_tiny(stream, flush.ptr, flush.n));
     static const int64_t rows_all[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048};
     for (auto &s : shapes) {
         for (int64_t rows : rows_all) {
@@ -83,12 +32,12 @@ static void bench(int n_sm)
             int n_sample = rows >= 512 ? 10 : 20;
             if (rows <= 128) {
                 brim_w4_cluster_plan cp = brim_w4_cluster_plan_make(rows, s.in, s.out, n_sm);
-                row("cluster", cp.split, time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
+                row("cluster", cp.split, time_graph(stream, flush.ptr, flush.n, n_sample, [&] {
                         brim_cuda_w4_cluster(&p.args, &p.packed, &cp, 0, stream, &err);
                     }));
             }
             if (rows <= 8)
-                row("matvec", 1, time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
+                row("matvec", 1, time_graph(stream, flush.ptr, flush.n, n_sample, [&] {
                         brim_cuda_w4_matvec(&p.args, stream, &err);
                     }));
             if (rows == 16 || rows == 32 || rows == 64 || rows == 128 || rows == 2048) {
@@ -98,11 +47,11 @@ static void bench(int n_sm)
                     exit(1);
                 device_array<uint8_t> planes(
                     brim_cuda_w4_workspace_bytes(&plan, rows, s.out, BRIM_W4_PLANES_BF16));
-                row("tiled", 1, time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
+                row("tiled", 1, time_graph(stream, flush.ptr, flush.n, n_sample, [&] {
                         brim_cuda_w4_tiled(&p.args, &off, BRIM_W4_PLANES_BF16, nullptr, stream,
                                            &err);
                     }));
-                row("split-k", plan.split, time_cold(stream, flush.ptr, flush.n, n_sample, [&] {
+                row("split-k", plan.split, time_graph(stream, flush.ptr, flush.n, n_sample, [&] {
                         brim_cuda_w4_tiled(&p.args, &plan, BRIM_W4_PLANES_BF16, planes.ptr, stream,
                                            &err);
                     }));
@@ -129,7 +78,7 @@ static void explore(int n_sm, int n_rows, char **rows_text)
             brim_w4_cluster_plan own = brim_w4_cluster_plan_make(rows, s.in, s.out, n_sm);
             const int most = brim_w4_cluster_max_warpgroups(own.n_token);
             auto time = [&](const brim_w4_cluster_plan &plan, bool cold) {
-                return time_cold(stream, cold ? flush.ptr : nullptr, flush.n, 7, [&] {
+                return time_graph(stream, cold ? flush.ptr : nullptr, flush.n, 7, [&] {
                     if (brim_cuda_w4_cluster(&p.args, &p.packed, &plan, 0, stream, &err) != BRIM_OK)
                         printf("%s\n", err.text);
                 });
@@ -137,7 +86,8 @@ static void explore(int n_sm, int n_rows, char **rows_text)
             if (rows > 32) {
                 brim_w4_stream_plan sp = brim_w4_stream_plan_make(rows, s.in, s.out, n_sm);
                 printf("%s,%lld,%d,0,%d,%lld,%.2f,stream\n", s.name, (long long)rows, sp.n_slab,
-                       sp.split, (long long)sp.n_cta, time_cold(stream, flush.ptr, flush.n, 7, [&] {
+                       sp.split, (long long)sp.n_cta,
+                       time_graph(stream, flush.ptr, flush.n, 7, [&] {
                            if (brim_cuda_w4_stream(&p.args, &p.packed, &sp, 0, stream, &err) !=
                                BRIM_OK)
                                printf("%s\n", err.text);
@@ -178,7 +128,7 @@ static void sweep(int n_sm)
         for (int64_t rows = 1; rows <= 256; rows++) {
             p.args.n_row = rows;
             brim_w4_hopper_plan plan = brim_w4_hopper_plan_make(rows, s.in, s.out, n_sm);
-            double us = time_cold(stream, flush.ptr, flush.n, 5, [&] {
+            double us = time_graph(stream, flush.ptr, flush.n, 5, [&] {
                 brim_status status =
                     plan.kernel == BRIM_W4_KERNEL_GEMV
                         ? brim_cuda_w4_gemv(&p.args, &p.packed, nullptr, &plan.gemv, 0, stream,

@@ -15,53 +15,21 @@
 #include <cuda_bf16.h>
 
 #include "base/rng.h"
-#include "cuda/device.h"
-#include "cuda/launch.h"
 #include "cuda/w4/cluster.h"
 #include "cuda/w4/gemv.h"
 #include "cuda/w4/stream.h"
 #include "cuda/w4/w4.h"
+#include "device_array.cuh"
 #include "plan/w4_hopper.h"
 #include "tensor/dtype.h"
 
 static int n_passed, n_failed;
-
-#define CHECK(call)                                             \
-    do {                                                        \
-        brim_error err_ = {};                                   \
-        if (brim_cuda_check((call), #call, &err_) != BRIM_OK) { \
-            fprintf(stderr, "%s\n", err_.text);                 \
-            exit(1);                                            \
-        }                                                       \
-    } while (0)
 
 static void expect(bool ok, const std::string &what)
 {
     ok ? n_passed++ : n_failed++;
     if (!ok) printf("FAILED %s\n", what.c_str());
 }
-
-template <typename T> struct device_array {
-    T *ptr = nullptr;
-    size_t n = 0;
-    explicit device_array(size_t count) : n(count)
-    {
-        CHECK(cudaMalloc(&ptr, (count ? count : 1) * sizeof(T)));
-    }
-    device_array(const device_array &) = delete;
-    ~device_array() { cudaFree(ptr); }
-    void from(const std::vector<T> &v)
-    {
-        CHECK(cudaMemcpy(ptr, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice));
-    }
-    std::vector<T> to_host() const
-    {
-        std::vector<T> v(n);
-        CHECK(cudaMemcpy(v.data(), ptr, n * sizeof(T), cudaMemcpyDeviceToHost));
-        return v;
-    }
-    void fill(int byte) { CHECK(cudaMemset(ptr, byte, n * sizeof(T))); }
-};
 
 /* fp64 product, one thread an output; independent of the kernels' own unpacking. */
 struct ref_params {
