@@ -22,9 +22,12 @@ template <typename F> static void run_form(problem &p, const char *form, double 
     }
     bool clean;
     double e = p.error(&clean);
+    /* Subnormal weights are rounded to multiples of 2^-133: an rms of 1.88e-3 of theirs, where
+     * bf16's own is 1.43e-3. "matvec" rounds none. */
+    if (p.kind == SPECIAL_TINY && strcmp(form, "matvec") != 0)
+        bound = sqrt(bound * bound + 1.88e-3 * 1.88e-3 - 1.43e-3 * 1.43e-3);
     /* The bound is on an expectation: allow three sigma of an rms over this many outputs. */
     bound *= 1 + 3 / sqrt(2.0 * (double)(p.n_row * p.n_out));
-    if (p.kind == SPECIAL_TINY) bound *= 1.15; /* bf16 has fewer bits there */
     char text[64];
     snprintf(text, sizeof text, ": rms %.3e bound %.1e%s", e, bound, clean ? "" : " NOT CLEAN");
     expect(clean && e <= bound, p.name(form) + text);
