@@ -147,12 +147,5 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
 
 brim_status brim_kda_launch_c4_m128(const kda_params &p, cudaStream_t stream, brim_error *err)
 {
-    brim_launch_shape shape = {};
-    shape.grid = dim3((unsigned)(p.n_seq * p.n_value_head * (1 + N_HELPER)));
-    shape.block = dim3(N_THREAD);
-    shape.smem_bytes = SMEM_BYTES;
-    shape.pdl = p.cuts.record != nullptr;
-    shape.cluster = 1 + N_HELPER;
-    if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_c4_m128_sm90<true>, shape, stream, p, err);
-    return BRIM_LAUNCH(brim_kda_c4_m128_sm90<false>, shape, stream, p, err);
+    return KDA_LAUNCH(brim_kda_c4_m128_sm90, kda_task_shape(p, 1 + N_HELPER, N_THREAD, SMEM_BYTES));
 }

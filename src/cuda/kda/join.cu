@@ -93,10 +93,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
 
 brim_status brim_kda_launch_join(const kda_params &p, cudaStream_t stream, brim_error *err)
 {
-    brim_launch_shape shape = {};
-    shape.grid = dim3((unsigned)(p.n_seq * p.n_value_head * N_BLOCK));
-    shape.block = dim3(N_THREAD);
-    shape.smem_bytes = SMEM_BYTES;
-    shape.pdl = true;
-    return BRIM_LAUNCH(brim_kda_join_sm90, shape, stream, p, err);
+    return BRIM_LAUNCH(brim_kda_join_sm90,
+                       kda_shape(p.n_seq * p.n_value_head * N_BLOCK, 1, N_THREAD, SMEM_BYTES, true),
+                       stream, p, err);
 }

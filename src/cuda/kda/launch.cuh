@@ -6,6 +6,32 @@
 #include "cuda/kda/params.cuh"
 #include "cuda/launch.h"
 
+/* pdl: the kernel waits by itself for the launch before it. */
+static inline brim_launch_shape kda_shape(int64_t n_cta, int cluster, int n_thread, int smem_bytes,
+                                          bool pdl)
+{
+    brim_launch_shape shape = {};
+    shape.grid = dim3((unsigned)n_cta);
+    shape.block = dim3(n_thread);
+    shape.smem_bytes = smem_bytes;
+    shape.cluster = cluster;
+    shape.pdl = pdl;
+    return shape;
+}
+
+/* A cluster a task, of a route that may follow the split's segments and finish their task. */
+static inline brim_launch_shape kda_task_shape(const kda_params &p, int cluster, int n_thread,
+                                               int smem_bytes)
+{
+    return kda_shape(p.n_seq * p.n_value_head * cluster, cluster, n_thread, smem_bytes,
+                     p.cuts.record != nullptr);
+}
+
+/* The instance of a kernel for gates with or without a bound, as p has them. */
+#define KDA_LAUNCH(kernel, shape)                                         \
+    (p.lower_bound < 0 ? BRIM_LAUNCH(kernel<true>, shape, stream, p, err) \
+                       : BRIM_LAUNCH(kernel<false>, shape, stream, p, err))
+
 typedef brim_status kda_launcher(const kda_params &p, cudaStream_t stream, brim_error *err);
 
 kda_launcher brim_kda_launch_m128, brim_kda_launch_m64, brim_kda_launch_pair, brim_kda_launch_queue;

@@ -99,12 +99,5 @@ static __global__ void __launch_bounds__(M64_THREADS, 1)
 
 brim_status brim_kda_launch_m64(const kda_params &p, cudaStream_t stream, brim_error *err)
 {
-    brim_launch_shape shape = {};
-    shape.grid = dim3((unsigned)(p.n_seq * p.n_value_head * 2));
-    shape.block = dim3(M64_THREADS);
-    shape.smem_bytes = M64_SMEM_BYTES;
-    shape.pdl = p.cuts.record != nullptr;
-    shape.cluster = 2;
-    if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_m64_sm90<true>, shape, stream, p, err);
-    return BRIM_LAUNCH(brim_kda_m64_sm90<false>, shape, stream, p, err);
+    return KDA_LAUNCH(brim_kda_m64_sm90, kda_task_shape(p, 2, M64_THREADS, M64_SMEM_BYTES));
 }

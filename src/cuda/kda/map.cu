@@ -157,11 +157,6 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
 brim_status brim_kda_launch_map(const kda_params &p, int64_t n_slot, cudaStream_t stream,
                                 brim_error *err)
 {
-    brim_launch_shape shape = {};
-    shape.grid = dim3((unsigned)(2 * n_slot * p.n_value_head));
-    shape.block = dim3(KDA_PART_THREAD);
-    shape.smem_bytes = KDA_PART_SMEM;
-    shape.pdl = !p.cuts.exact;
-    if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_map_sm90<true>, shape, stream, p, err);
-    return BRIM_LAUNCH(brim_kda_map_sm90<false>, shape, stream, p, err);
+    return KDA_LAUNCH(brim_kda_map_sm90, kda_shape(2 * n_slot * p.n_value_head, 1, KDA_PART_THREAD,
+                                                   KDA_PART_SMEM, !p.cuts.exact));
 }

@@ -45,11 +45,6 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
 brim_status brim_kda_launch_out(const kda_params &p, int64_t n_slot, cudaStream_t stream,
                                 brim_error *err)
 {
-    brim_launch_shape shape = {};
-    shape.grid = dim3((unsigned)(n_slot * p.n_value_head));
-    shape.block = dim3(KDA_PART_THREAD);
-    shape.smem_bytes = KDA_PART_SMEM;
-    shape.pdl = true;
-    if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_out_sm90<true>, shape, stream, p, err);
-    return BRIM_LAUNCH(brim_kda_out_sm90<false>, shape, stream, p, err);
+    return KDA_LAUNCH(brim_kda_out_sm90,
+                      kda_shape(n_slot * p.n_value_head, 1, KDA_PART_THREAD, KDA_PART_SMEM, true));
 }

@@ -156,12 +156,5 @@ static __global__ void __launch_bounds__(PAIR_THREADS, 1)
 
 brim_status brim_kda_launch_pair(const kda_params &p, cudaStream_t stream, brim_error *err)
 {
-    brim_launch_shape shape = {};
-    shape.grid = dim3((unsigned)(p.n_seq * p.n_value_head * 2));
-    shape.block = dim3(PAIR_THREADS);
-    shape.smem_bytes = PAIR_SMEM_BYTES;
-    shape.pdl = p.cuts.record != nullptr;
-    shape.cluster = 2;
-    if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_pair_sm90<true>, shape, stream, p, err);
-    return BRIM_LAUNCH(brim_kda_pair_sm90<false>, shape, stream, p, err);
+    return KDA_LAUNCH(brim_kda_pair_sm90, kda_task_shape(p, 2, PAIR_THREADS, PAIR_SMEM_BYTES));
 }

@@ -195,10 +195,6 @@ brim_status brim_kda_launch_queue(const kda_params &p, cudaStream_t stream, brim
                  "kda: route queue counts %lld tasks in 31 bits", (long long)n_task);
     BRIM_TRY(brim_cuda_check(cudaMemsetAsync(p.control + KDA_TICKET_WORD, 0, 4, stream),
                              "kda: clearing the tickets", err));
-    brim_launch_shape shape = {};
-    shape.grid = dim3((unsigned)(n_task < n_processor ? n_task : n_processor));
-    shape.block = dim3(QUEUE_THREADS);
-    shape.smem_bytes = QUEUE_SMEM_BYTES;
-    if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_queue_sm90<true>, shape, stream, p, err);
-    return BRIM_LAUNCH(brim_kda_queue_sm90<false>, shape, stream, p, err);
+    return KDA_LAUNCH(brim_kda_queue_sm90, kda_shape(n_task < n_processor ? n_task : n_processor, 1,
+                                                     QUEUE_THREADS, QUEUE_SMEM_BYTES, false));
 }

@@ -196,17 +196,6 @@ template <class R> BRIM_DEVICE void kda_ring_run(const kda_params &p, char *raw)
     }
 }
 
-template <class R> static brim_launch_shape kda_ring_shape(const kda_params &p)
-{
-    brim_launch_shape shape = {};
-    shape.cluster = R::n_owner + R::n_helper;
-    shape.grid = dim3((unsigned)(p.n_seq * p.n_value_head * shape.cluster));
-    shape.block = dim3(R::n_thread);
-    shape.smem_bytes = R::smem_bytes;
-    shape.pdl = p.cuts.record != nullptr;
-    return shape;
-}
-
 /* One route: its kernels, with and without a bound on the gate, and its launcher. */
 #define KDA_RING_ROUTE(name, n_owner, n_helper, depth)                                            \
     template <bool bounded>                                                                       \
@@ -218,10 +207,10 @@ template <class R> static brim_launch_shape kda_ring_shape(const kda_params &p)
     }                                                                                             \
     brim_status brim_kda_launch_##name(const kda_params &p, cudaStream_t stream, brim_error *err) \
     {                                                                                             \
-        brim_launch_shape shape = kda_ring_shape<kda_ring<n_owner, n_helper, depth, true>>(p);    \
-        if (p.lower_bound < 0)                                                                    \
-            return BRIM_LAUNCH(brim_kda_##name##_sm90<true>, shape, stream, p, err);              \
-        return BRIM_LAUNCH(brim_kda_##name##_sm90<false>, shape, stream, p, err);                 \
+        typedef kda_ring<n_owner, n_helper, depth, true> ring;                                    \
+        return KDA_LAUNCH(                                                                        \
+            brim_kda_##name##_sm90,                                                               \
+            kda_task_shape(p, n_owner + n_helper, ring::n_thread, ring::smem_bytes));             \
     }
 
 #endif

@@ -169,10 +169,6 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
 brim_status brim_kda_launch_split(const kda_params &p, int64_t n_slot, cudaStream_t stream,
                                   brim_error *err)
 {
-    brim_launch_shape shape = {};
-    shape.grid = dim3((unsigned)(n_slot * p.n_value_head));
-    shape.block = dim3(N_THREAD);
-    shape.smem_bytes = SMEM_BYTES;
-    if (p.lower_bound < 0) return BRIM_LAUNCH(brim_kda_split_sm90<true>, shape, stream, p, err);
-    return BRIM_LAUNCH(brim_kda_split_sm90<false>, shape, stream, p, err);
+    return KDA_LAUNCH(brim_kda_split_sm90,
+                      kda_shape(n_slot * p.n_value_head, 1, N_THREAD, SMEM_BYTES, false));
 }
