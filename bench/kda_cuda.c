@@ -16,7 +16,7 @@
 #include "brim/kernels.h"
 #include "cpu/kda.h"
 #include "cuda/device.h"
-#include "cuda/kda/layout.h"
+#include "cuda/kda/record.h"
 #include "cuda/runtime/runtime.h"
 #include "plan/kda_route.h"
 #include "tensor/dtype.h"
@@ -297,13 +297,11 @@ static bool cuts(int route)
     return route >= BRIM_KDA_ROUTE_N;
 }
 
-/* What every segment left, in [0, n_seq) x [0, n_head): does each cut hold? (kda_cuts_hold in
- * src/cuda/kda/finish.cuh decides by the same.) Bits do not tell: what is forgotten to 2^-24 seldom
- * reaches one. */
+/* What every segment left, in [0, n_seq) x [0, n_head): does each cut hold? Bits do not tell: what
+ * is forgotten to 2^-24 seldom reaches one. */
 static bool records_hold(const struct problem *p, const struct brim_kda_split_plan *split,
                          const float *record)
 {
-    const double tiny = 5.9604645e-8;
     int64_t heads = p->shape->n_head, per = (int64_t)split->length * BRIM_KDA_CHUNK, slot = 0;
     for (int64_t n = 0; n < p->shape->n_seq; n++) {
         int64_t n_segment = brim_ceil_div(p->host_offsets[n + 1] - p->host_offsets[n], per);
@@ -312,16 +310,7 @@ static bool records_hold(const struct problem *p, const struct brim_kda_split_pl
             for (int64_t h = 0; h < heads && s * split->length > split->window; h++) {
                 const float *own = record + ((slot + s) * heads + h) * KDA_RECORD_FLOATS;
                 const float *last = own - heads * KDA_RECORD_FLOATS;
-                double bound = 1, wrote = 0, before = 0;
-                for (int w = 0; w < split->window; w++) {
-                    const float *share = own + KDA_RECORD_BOUND + 4 * w;
-                    bound *= (double)share[0] + share[1] + share[2] + share[3];
-                }
-                for (int i = 0; i < 8; i++) {
-                    wrote += own[KDA_RECORD_WROTE + i];
-                    before += last[KDA_RECORD_BEFORE + i];
-                }
-                if (!(bound <= tiny && bound * sqrt(before) <= tiny * sqrt(wrote))) return false;
+                if (!brim_kda_record_holds(own, last, split->window)) return false;
             }
         slot += n_segment;
     }

@@ -93,6 +93,9 @@ enum {
     KDA_MAX_WINDOW = 8
 };
 
+/* What a cut may drop, of the state before it and of what its window wrote. */
+#define KDA_FORGOTTEN 5.9604645e-8f /* 2^-24 */
+
 /* Byte of 16-byte piece `piece` (0..15) of row `row` in a tile of 256-byte rows: eight rows of one
  * piece lie in eight different bank groups. */
 KDA_BOTH uint32_t kda_tile_at(int row, int piece)

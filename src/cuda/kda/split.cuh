@@ -11,8 +11,6 @@
 #include "cuda/kda/params.cuh"
 #include "cuda/ptx/copy.cuh"
 
-#define KDA_FORGOTTEN 5.9604645e-8f /* 2^-24 */
-
 BRIM_DEVICE int64_t kda_first_slot(const kda_params &p, int64_t seq)
 {
     /* fewer than 2^31 rows, which the launcher has checked: no 64-bit division */
