@@ -10,6 +10,12 @@
 
 enum { BRIM_MEM_ALIGN = 64 };
 
+/* Bytes that a piece of n takes in a block of several, so that the next one is aligned too. */
+static inline size_t brim_mem_round(size_t n)
+{
+    return (n + BRIM_MEM_ALIGN - 1) / BRIM_MEM_ALIGN * BRIM_MEM_ALIGN;
+}
+
 /* Uninitialised block of n_bytes (0 gives a valid unique pointer), or NULL. */
 void *brim_alloc(size_t n_bytes) __attribute__((malloc, warn_unused_result));
 /* Zeroed block of n_item * item_bytes, or NULL (also when the product overflows). */

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/count.h"
 
 enum {
@@ -15,11 +16,6 @@ enum {
         96, /* query rows of a tile: its K and V blocks are converted once for all of them */
     SPLIT_TOKENS = 4 /* up to this many tokens the keys may be split over threads */
 };
-
-static size_t round_64(size_t n_bytes)
-{
-    return (n_bytes + 63) & ~(size_t)63;
-}
 
 static int padded_dim(int head_dim)
 {
@@ -204,7 +200,7 @@ size_t brim_attention_workspace_bytes(int n_head, int n_head_kv, int head_dim, i
     int group = n_head / n_head_kv;
     size_t tile_rows = (size_t)(tokens_per_tile(group, n_tok) * group);
     size_t scratch =
-        round_64(brim_attention_scratch_floats((int)tile_rows, head_dim) * sizeof(float));
+        brim_mem_round(brim_attention_scratch_floats((int)tile_rows, head_dim) * sizeof(float));
     int64_t split_tok = n_tok < SPLIT_TOKENS ? n_tok : SPLIT_TOKENS;
     size_t partial = brim_attention_partial_floats((int)split_tok * group, head_dim);
     size_t n_segment = (size_t)brim_ceil_div(n_position, BRIM_ATTENTION_SEGMENT);
@@ -284,8 +280,8 @@ void brim_attention_run(const struct brim_cpu_ops *ops, struct brim_pool *pool,
     job.tile_tok = tokens_per_tile(job.group, n_tok);
     job.n_tile = brim_ceil_div(n_tok, job.tile_tok);
     job.scratch_floats =
-        round_64(brim_attention_scratch_floats((int)job.tile_tok * job.group, kv->head_dim) *
-                 sizeof(float)) /
+        brim_mem_round(brim_attention_scratch_floats((int)job.tile_tok * job.group, kv->head_dim) *
+                       sizeof(float)) /
         sizeof(float);
     int64_t n_item = job.n_tile * kv->n_head_kv;
     int64_t n_segment = brim_ceil_div(first_pos + n_tok, BRIM_ATTENTION_SEGMENT);

@@ -13,7 +13,7 @@ void brim_kda_chunk_task_ops(const struct brim_cpu_ops *ops, const brim_kda_args
 {
     struct brim_kda_state *state = scratch;
     struct brim_kda_packet *packet = (struct brim_kda_packet *)(state + 1);
-    int64_t n_chunk = (task->n_tok + BRIM_KDA_CHUNK - 1) / BRIM_KDA_CHUNK;
+    int64_t n_chunk = brim_kda_n_chunk(task);
 
     brim_kda_strips_load(args, task->initial, 0, 128, state);
     for (int64_t i = 0; i < n_chunk; i++) {
@@ -53,19 +53,14 @@ static void run_item(void *arg, int64_t item, int worker)
         brim_kda_chunk_task(job->args, &task, job->rounding, scratch);
 }
 
-static size_t round_up(size_t n_bytes)
-{
-    return (n_bytes + BRIM_MEM_ALIGN - 1) / BRIM_MEM_ALIGN * BRIM_MEM_ALIGN;
-}
-
 /* One block: the workers' scratch, the rings, the list of them. */
 static void *make_memory(struct job *job, int n_worker)
 {
     const struct brim_kda_cpu_plan *plan = &job->plan;
     int64_t n_head = job->args->n_value_head;
     job->n_ring = (plan->n_task - plan->n_whole) * plan->n_ring;
-    job->piece = round_up(brim_kda_chunk_scratch_bytes());
-    size_t ring_bytes = round_up(brim_kda_ring_bytes(plan->depth));
+    job->piece = brim_mem_round(brim_kda_chunk_scratch_bytes());
+    size_t ring_bytes = brim_mem_round(brim_kda_ring_bytes(plan->depth));
     size_t front = (size_t)n_worker * job->piece, rings = (size_t)job->n_ring * ring_bytes;
     job->scratch = brim_alloc(front + rings + (size_t)job->n_ring * sizeof *job->rings);
     if (!job->scratch) return NULL;

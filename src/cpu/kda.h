@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/count.h"
 #include "base/status.h"
 #include "brim/kernels.h"
 #include "plan/kda_split.h"
@@ -39,6 +40,11 @@ brim_status brim_kda_check(const brim_kda_args *args, brim_error *err);
 /* Sequence `seq` in [0, n_seq), head in [0, n_value_head). Host memory only. */
 void brim_kda_task_make(const brim_kda_args *args, int64_t seq, int64_t head,
                         struct brim_kda_task *task);
+/* Chunks of its tokens, the last one cut. */
+static inline int64_t brim_kda_n_chunk(const struct brim_kda_task *task)
+{
+    return brim_ceil_div(task->n_tok, BRIM_KDA_CHUNK);
+}
 /* The rows behind the last packed offset become zero. */
 void brim_kda_zero_tail(const brim_kda_args *args);
 

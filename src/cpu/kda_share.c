@@ -48,7 +48,7 @@ struct brim_kda_ring *brim_kda_ring_make(void *memory, const struct brim_cpu_ops
     ring->ops = ops;
     ring->args = args;
     brim_kda_task_make(args, seq, head, &ring->task);
-    ring->n_chunk = (ring->task.n_tok + BRIM_KDA_CHUNK - 1) / BRIM_KDA_CHUNK;
+    ring->n_chunk = brim_kda_n_chunk(&ring->task);
     ring->begin = begin, ring->end = end, ring->n_owner = n_owner, ring->depth = depth;
     ring->state = (struct brim_kda_state *)(ring + 1);
     ring->packets = (struct brim_kda_packet *)(ring->state + 1);

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "brim/plan.h"
 
 enum {
@@ -41,15 +42,11 @@ struct run {
 
 /* ---- scratch ---- */
 
-static size_t round_up(size_t n, size_t step)
-{
-    return (n + step - 1) / step * step;
-}
-
 /* Per thread: two unpacked slices, and a tile of results for the panel that n_out cuts short. */
 static size_t worker_bytes(void)
 {
-    return round_up((2 * SLICE * BRIM_PANEL + BRIM_TILE_ROWS * 2 * BRIM_PANEL) * sizeof(float), 64);
+    return brim_mem_round((2 * SLICE * BRIM_PANEL + BRIM_TILE_ROWS * 2 * BRIM_PANEL) *
+                          sizeof(float));
 }
 
 /* Rows of each chunk when n_row are taken in chunks of nearly equal size. */
@@ -75,8 +72,8 @@ size_t brim_linear_scratch_bytes(const struct brim_linear *linear, int64_t n_row
 {
     /* not chunk_rows(n_row): of up to 300 rows, 256 take the most */
     size_t rows = (size_t)(n_row < CHUNK_ROWS ? n_row : CHUNK_ROWS), n_in = (size_t)linear->n_in;
-    size_t packed = round_up(rows * n_in * sizeof(float), 64);
-    size_t tiles = round_up(rows * (n_in / BRIM_X8_GROUP) * BRIM_X8_RECORD, 64);
+    size_t packed = brim_mem_round(rows * n_in * sizeof(float));
+    size_t tiles = brim_mem_round(rows * (n_in / BRIM_X8_GROUP) * BRIM_X8_RECORD);
     size_t bytes = 64 + (packed > tiles ? packed : tiles) + (size_t)n_thread * worker_bytes();
     /* A prompt may also come in smaller pieces, which are split more often: at most 16 planes of at
      * most SPLIT_PROCESSORS tiles together (split * tiles <= target). */
@@ -426,8 +423,8 @@ void brim_linear_run(const struct brim_cpu_ops *ops, struct brim_pool *pool,
     if (n_row <= 0 || linear->n_out == 0) return;
     int64_t step = chunk_rows(n_row);
     size_t rows = (size_t)step, n_in = (size_t)linear->n_in;
-    size_t packed = round_up(rows * n_in * sizeof(float), 64);
-    size_t tiles = round_up(rows * (n_in / BRIM_X8_GROUP) * BRIM_X8_RECORD, 64);
+    size_t packed = brim_mem_round(rows * n_in * sizeof(float));
+    size_t tiles = brim_mem_round(rows * (n_in / BRIM_X8_GROUP) * BRIM_X8_RECORD);
     uint8_t *base = (uint8_t *)scratch + (64 - (uintptr_t)scratch % 64) % 64;
     uint8_t *workers = base + (packed > tiles ? packed : tiles);
     for (int64_t row = 0; row < n_row; row += step) {

@@ -164,11 +164,6 @@ static void run_panel(void *arg, int64_t index, int worker)
     }
 }
 
-static size_t round_up(size_t n)
-{
-    return (n + BRIM_MEM_ALIGN - 1) / BRIM_MEM_ALIGN * BRIM_MEM_ALIGN;
-}
-
 brim_status brim_w4_direct_run(const struct brim_w4_direct *w, int n_thread, brim_error *err)
 {
     struct brim_cpu_info info = brim_cpu_detect();
@@ -177,10 +172,11 @@ brim_status brim_w4_direct_run(const struct brim_w4_direct *w, int n_thread, bri
     if (n_thread > n_panel) n_thread = (int)n_panel;
     if (n_thread < 1) n_thread = 1;
     size_t rows = (size_t)(w->n_row < CHUNK ? w->n_row : CHUNK), n_in = (size_t)w->n_in;
-    size_t x_bytes = round_up(rows * n_in * sizeof(float));
-    size_t sum_bytes = round_up(rows * (n_in / (size_t)w->group) * sizeof(float));
+    size_t x_bytes = brim_mem_round(rows * n_in * sizeof(float));
+    size_t sum_bytes = brim_mem_round(rows * (n_in / (size_t)w->group) * sizeof(float));
     job.panel_bytes = n_in / (size_t)w->group * brim_w4_group_bytes(w->param_dtype, w->group);
-    job.worker_bytes = job.panel_bytes + round_up((SLICE + 2 * CHUNK) * BRIM_PANEL * sizeof(float));
+    job.worker_bytes =
+        job.panel_bytes + brim_mem_round((SLICE + 2 * CHUNK) * BRIM_PANEL * sizeof(float));
     uint8_t *block = brim_alloc(x_bytes + sum_bytes + (size_t)n_thread * job.worker_bytes);
     BRIM_REQUIRE(err, block, BRIM_E_NO_MEMORY, "w4: no memory for %zu rows of %lld inputs", rows,
                  (long long)w->n_in);

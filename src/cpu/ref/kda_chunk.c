@@ -336,7 +336,7 @@ void brim_kda_chunk_task(const brim_kda_args *args, const struct brim_kda_task *
 
     memset(state, 0, sizeof((struct chunk *)scratch)->s);
     if (task->initial) brim_kda_state_load(args, task->initial, &state[0][0]);
-    struct brim_kda_range all = {.end = (task->n_tok + C - 1) / C, .state = &state[0][0]};
+    struct brim_kda_range all = {.end = brim_kda_n_chunk(task), .state = &state[0][0]};
     if (task->n_tok) brim_kda_chunk_range(args, task, rounding, &all, scratch);
     if (task->final) brim_kda_state_store(args, &state[0][0], task->final);
 }

@@ -55,7 +55,7 @@ static void join_task(const brim_kda_args *args, const struct brim_kda_task *tas
                       enum brim_kda_rounding rounding, int64_t length, struct join *join,
                       void *scratch)
 {
-    int64_t n_chunk = (task->n_tok + BRIM_KDA_CHUNK - 1) / BRIM_KDA_CHUNK;
+    int64_t n_chunk = brim_kda_n_chunk(task);
     memset(join->state, 0, sizeof join->state);
     if (task->initial) brim_kda_state_load(args, task->initial, join->state);
     for (int64_t begin = 0; begin < n_chunk; begin += length) {

@@ -38,7 +38,7 @@ static brim_status split_task(const brim_kda_args *args, const struct brim_kda_t
                               struct brim_kda_split_report *report, struct work *work,
                               double *norms, void *scratch)
 {
-    int64_t n_chunk = (task->n_tok + BRIM_KDA_CHUNK - 1) / BRIM_KDA_CHUNK;
+    int64_t n_chunk = brim_kda_n_chunk(task);
 
     *report = (struct brim_kda_split_report){0};
     if (n_chunk <= split->length) return serial(args, task, rounding, scratch);
@@ -80,7 +80,7 @@ brim_status brim_kda_split_task(const brim_kda_args *args, const struct brim_kda
                                 struct brim_kda_split_report *report, brim_error *err)
 {
     struct brim_kda_split_report unused;
-    int64_t n_chunk = (task->n_tok + BRIM_KDA_CHUNK - 1) / BRIM_KDA_CHUNK;
+    int64_t n_chunk = brim_kda_n_chunk(task);
     struct work *work = brim_alloc(sizeof *work);
     double *norms = brim_alloc((size_t)(n_chunk + 1) * sizeof *norms);
     void *scratch = brim_alloc(brim_kda_chunk_scratch_bytes());
