@@ -73,17 +73,8 @@ static inline void kda_adversary_make(struct kda_adversary *a, uint64_t seed)
 {
     struct brim_rng rng;
     brim_rng_seed(&rng, seed * 2654435761u + 17);
-    struct kda_spec spec = {.n_seq = 1,
-                            .n_tok = 96 + 16 * (int64_t)(brim_rng_u32(&rng) % 9),
-                            .n_head = 1,
-                            .n_value_head = 1,
-                            .regime = KDA_TYPICAL,
-                            .gate = BRIM_KDA_GATE_GIVEN,
-                            .lower_bound = -5,
-                            .f32_decay = 1,
-                            .f32_beta = 1,
-                            .with_initial = 1,
-                            .seed = seed};
+    struct kda_spec spec = kda_given(96 + 16 * (int64_t)(brim_rng_u32(&rng) % 9));
+    spec.seed = seed;
     kda_case_make(&a->c, &spec);
     a->length = 1 + (int)(brim_rng_u32(&rng) % 3);
     a->window = 1 + (int)(brim_rng_u32(&rng) % (uint32_t)a->length);
@@ -105,7 +96,7 @@ static inline bool kda_adversary_faded(const struct kda_adversary *a,
     double norm[16] = {0}, largest = 0, last = 0;
     float *state = kda_alloc(16384 * sizeof *state);
     brim_kda_state_load(&a->c.args, task->initial, state);
-    struct brim_kda_range all = {0, (task->n_tok + 31) / 32, true, state, NULL, norm, false};
+    struct brim_kda_range all = {0, brim_kda_n_chunk(task), true, state, NULL, norm, false};
     brim_kda_chunk_range(&a->c.args, task, BRIM_KDA_GPU, &all, scratch);
     for (int i = 0; i < 16; i++) largest = fmax(largest, norm[i]);
     for (int i = 0; i < 16384; i++) last += (double)state[i] * state[i];
@@ -157,18 +148,8 @@ enum kda_break {
 /* One head, decays and beta given as f32. */
 static inline void kda_break_make(struct kda_case *c, enum kda_break form, int64_t n_tok)
 {
-    struct kda_spec spec = {.n_seq = 1,
-                            .n_tok = n_tok,
-                            .n_head = 1,
-                            .n_value_head = 1,
-                            .regime = KDA_TYPICAL,
-                            .gate = BRIM_KDA_GATE_GIVEN,
-                            .lower_bound = -5,
-                            .f32_decay = 1,
-                            .f32_beta = 1,
-                            .with_initial = 1,
-                            .checkpoints = 1,
-                            .seed = 3};
+    struct kda_spec spec = kda_given(n_tok);
+    spec.checkpoints = 1, spec.seed = 3;
     kda_case_make(c, &spec);
     for (int64_t t = 0; t < n_tok; t++) {
         bool change = t % 8 == 7;

@@ -39,6 +39,36 @@ struct kda_spec {
     uint64_t seed;
 };
 
+/* One sequence with an initial state under the gate bounded at -5, q and k normalized, beta as
+ * logits. Callers change what they are about. */
+static inline struct kda_spec kda_plain(int64_t n_tok, int64_t n_head, enum kda_regime regime)
+{
+    return (struct kda_spec){.n_seq = 1,
+                             .n_tok = n_tok,
+                             .n_head = n_head,
+                             .n_value_head = n_head,
+                             .regime = regime,
+                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
+                             .lower_bound = -5,
+                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
+                             .with_initial = 1};
+}
+
+/* One sequence and head with every input in the test's hands: decays and beta given as f32, keys as
+ * they are. */
+static inline struct kda_spec kda_given(int64_t n_tok)
+{
+    return (struct kda_spec){.n_seq = 1,
+                             .n_tok = n_tok,
+                             .n_head = 1,
+                             .n_value_head = 1,
+                             .gate = BRIM_KDA_GATE_GIVEN,
+                             .lower_bound = -5,
+                             .f32_decay = 1,
+                             .f32_beta = 1,
+                             .with_initial = 1};
+}
+
 struct kda_case {
     brim_kda_args args;
     uint16_t *q, *k, *v, *out;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The KDA kernels on the GPU against the fp64 recurrence: lengths, regimes, forms of every
- * argument. check_kda [route] [quick|short] Prints one line a failure and a summary; exit status 1
- * on any failure. */
+ * argument. check_kda [route] [quick|short]; short: small shapes, for the sanitizers. Prints one
+ * line a failure and a summary; exit status 1 on any failure. */
 #include "cuda/kda_judge.h"
 
 static void check_spec(const struct kda_spec *spec, const char *what)
@@ -31,16 +31,9 @@ static void check_spec(const struct kda_spec *spec, const char *what)
 
 static struct kda_spec plain(int64_t n_tok, int64_t n_head, enum kda_regime regime)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = n_head,
-                             .n_value_head = n_head,
-                             .regime = regime,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .seed = (uint64_t)n_tok * 31 + (uint64_t)regime};
+    struct kda_spec spec = kda_plain(n_tok, n_head, regime);
+    spec.seed = (uint64_t)n_tok * 31 + (uint64_t)regime;
+    return spec;
 }
 
 static void check_regimes(void)
@@ -56,7 +49,7 @@ static void check_regimes(void)
     check_spec(&spec, "weak, 4096 tokens");
 }
 
-static void check_lengths(bool brief)
+static void check_lengths(void)
 {
     static const int lengths[] = {1,  2,  15, 16, 17,  31,  32,  33,  47,  48,  63,  64,
                                   65, 95, 96, 97, 127, 128, 129, 448, 480, 481, 512, 960};
@@ -103,7 +96,6 @@ static void check_forms(void)
 int main(int argc, char **argv)
 {
     bool quick = false;
-    bool brief = false; /* small shapes, for the sanitizers */
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "quick"))
             quick = true;
@@ -123,10 +115,8 @@ int main(int argc, char **argv)
     check_spec(&first, "one chunk, no state");
     first = plain(64, 1, KDA_TYPICAL);
     check_spec(&first, "two chunks");
-    check_lengths(brief);
+    check_lengths();
     if (!brief) check_regimes();
     if (!quick) check_forms();
-    printf("%s: %d checks, %d failed\n", route ? route : "automatic route", n_check, n_fail);
-    brim_pool_free(&pool);
-    return n_fail != 0;
+    return kda_end(route ? route : "automatic route");
 }

@@ -10,8 +10,6 @@
 #include "cuda/kda_marginal.h"
 #include "plan/kda_route.h"
 
-static bool brief;
-
 static bool is_split(void)
 {
     return !strcmp(route, "split");
@@ -19,16 +17,9 @@ static bool is_split(void)
 
 static struct kda_spec plain(int64_t n_tok, int64_t n_head, enum kda_regime regime)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = n_head,
-                             .n_value_head = n_head,
-                             .regime = regime,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .seed = (uint64_t)n_tok * 31 + (uint64_t)regime};
+    struct kda_spec spec = kda_plain(n_tok, n_head, regime);
+    spec.seed = (uint64_t)n_tok * 31 + (uint64_t)regime;
+    return spec;
 }
 
 /* Five sequences, one empty; the longest takes several uses of every ring. */
@@ -398,25 +389,12 @@ static void check_route(void)
 
 int main(int argc, char **argv)
 {
-    char *routes[16], all[] = "m128,c4-m128,c5-m64,split";
-    int n_route = 0, n_device;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "short"))
-            brief = true;
-        else
-            n_route = split_names(argv[i], routes, n_route, 16);
-    }
-    if (n_route == 0) n_route = split_names(all, routes, 0, 16);
-    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
-        printf("SKIP: no CUDA device\n");
-        return 77;
-    }
-    if (brim_pool_create(&pool, 0, NULL) != BRIM_OK) return 2;
+    int status = kda_begin(argc, argv, "m128,c4-m128,c5-m64,split");
+    if (status) return status;
     for (int i = 0; i < n_route; i++) {
         route = routes[i];
         check_route();
-        printf("%s: %d checks, %d failed\n", routes[i], n_check, n_fail);
+        printf("%s: %d checks, %d failed\n", route, n_check, n_fail);
     }
-    brim_pool_free(&pool);
-    return n_fail != 0;
+    return kda_end("bits");
 }

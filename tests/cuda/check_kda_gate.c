@@ -10,15 +10,10 @@ static int n_route;
 
 static struct kda_spec plain(int64_t n_tok, int64_t n_head, enum kda_regime regime)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = n_head,
-                             .n_value_head = n_head,
-                             .regime = regime,
-                             .gate = BRIM_KDA_GATE_SOFTPLUS,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .seed = (uint64_t)n_tok * 17 + (uint64_t)regime};
+    struct kda_spec spec = kda_plain(n_tok, n_head, regime);
+    spec.gate = BRIM_KDA_GATE_SOFTPLUS, spec.seed = (uint64_t)n_tok * 17 + (uint64_t)regime,
+    spec.lower_bound = 0;
+    return spec;
 }
 
 /* Every route on a finished case: the first is judged, the others must equal it. */
@@ -157,22 +152,8 @@ int main(int argc, char **argv)
     static const int lengths[] = {1,  2,  7,  8,  9,  15, 16, 17, 23, 24, 25,  31,  32,
                                   33, 47, 48, 49, 63, 64, 65, 95, 96, 97, 127, 128, 129};
     static const int64_t packed[] = {65, 0, 129, 8, 1, 200, 0};
-    bool brief = false;
-    int n_device;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "short")) {
-            brief = true;
-            continue;
-        }
-        n_route = split_names(argv[i], routes, n_route, 16);
-    }
-    static char first[] = "m128";
-    if (n_route == 0) routes[n_route++] = first;
-    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
-        printf("SKIP: no CUDA device\n");
-        return 77;
-    }
-    if (brim_pool_create(&pool, 0, NULL) != BRIM_OK) return 2;
+    int status = kda_begin(argc, argv, "m128");
+    if (status) return status;
     char what[48];
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i += brief ? 6 : 1) {
         struct kda_spec spec = plain(lengths[i], 1, KDA_TYPICAL);
@@ -196,7 +177,5 @@ int main(int argc, char **argv)
         check_spec(&spec, "packed");
         check_causality();
     }
-    printf("gates without a bound: %d checks, %d failed\n", n_check, n_fail);
-    brim_pool_free(&pool);
-    return n_fail != 0;
+    return kda_end("gates without a bound");
 }

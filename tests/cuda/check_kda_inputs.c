@@ -8,23 +8,11 @@
  * Exit status 1 on any failure. */
 #include "cuda/kda_judge.h"
 
-static char *routes[16];
-static int n_route;
-static bool brief;
-
 static struct kda_spec spec_of(int64_t n_tok, enum kda_regime regime)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = 1,
-                             .n_value_head = 1,
-                             .regime = regime,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .checkpoints = 1,
-                             .seed = 77 + (uint64_t)regime};
+    struct kda_spec spec = kda_plain(n_tok, 1, regime);
+    spec.checkpoints = 1, spec.seed = 77 + (uint64_t)regime;
+    return spec;
 }
 
 /* The first route against fp64 (judged by the bars of `bars`), the others against it; the split
@@ -253,27 +241,13 @@ static void check_empty(void)
 
 int main(int argc, char **argv)
 {
-    char all[] = "m128,split";
-    int n_device;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "short"))
-            brief = true;
-        else
-            n_route = split_names(argv[i], routes, n_route, 16);
-    }
-    if (n_route == 0) n_route = split_names(all, routes, 0, 16);
-    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
-        printf("SKIP: no CUDA device\n");
-        return 77;
-    }
-    if (brim_pool_create(&pool, 0, NULL) != BRIM_OK) return 2;
+    int status = kda_begin(argc, argv, "m128,split");
+    if (status) return status;
     check_beta();
     check_not_finite();
     check_groups();
     check_sparse();
     check_crowd();
     check_empty();
-    printf("odd inputs: %d checks, %d failed\n", n_check, n_fail);
-    brim_pool_free(&pool);
-    return n_fail != 0;
+    return kda_end("odd inputs");
 }

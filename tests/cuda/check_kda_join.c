@@ -5,7 +5,7 @@
  * the serial route's bits; what runs beside a task, before it or at the same time changes nothing;
  * the CPU's model agrees. */
 #include "check/kda_adversary.h"
-#include "cuda/kda_kept.h"
+#include "cuda/kda_pinned.h"
 
 static int64_t tasks_of(const struct kda_case *c)
 {
@@ -75,16 +75,16 @@ static void check_lengths(const char *what, struct kda_case *c, int first, int l
     kda_device_make(&d, c, "m128");
     run(&d, "m128", 0, 0, false);
     bool ok = kda_device_fetch(&d);
-    struct kept serial = keep(c);
+    struct outputs serial = outputs_keep(c);
     struct kda_error *base = measure_all(c);
     int64_t n_chunk = ((c->args.cu_seqlens ? c->args.max_tok : c->args.n_tok) + 31) / 32;
     for (int length = first; length <= last; length++) {
         run(&d, "split-join", length, 0, true);
         ok = kda_device_fetch(&d) && ok;
         snprintf(why, sizeof why, "a guard byte changed");
-        if (length * 2 >= n_chunk && !same(&serial, c))
+        if (length * 2 >= n_chunk && !outputs_same(&serial, c))
             ok = false, snprintf(why, sizeof why, "nothing to join, but not m128's bits");
-        if (kind == CUT && length * 2 < n_chunk && same(&serial, c))
+        if (kind == CUT && length * 2 < n_chunk && outputs_same(&serial, c))
             ok = false, snprintf(why, sizeof why, "m128's bits: nothing was joined");
         struct kda_error *own = measure_all(c);
         for (int64_t i = 0; i < tasks_of(c) && ok; i++) {
@@ -103,23 +103,15 @@ static void check_lengths(const char *what, struct kda_case *c, int first, int l
         ok = true;
     }
     free(base);
-    drop(&serial);
+    outputs_drop(&serial);
     kda_device_free(&d);
 }
 
 static struct kda_spec spec_of(int64_t n_tok, enum kda_regime regime)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = 1,
-                             .n_value_head = 1,
-                             .regime = regime,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .checkpoints = 1,
-                             .seed = 5};
+    struct kda_spec spec = kda_plain(n_tok, 1, regime);
+    spec.checkpoints = 1, spec.seed = 5;
+    return spec;
 }
 
 static void errors(bool few)
@@ -239,10 +231,11 @@ static void forms(bool few)
     }
 }
 
-static void expect_same(struct kda_device *d, const struct kept *want, const char *what, int round)
+static void expect_same(struct kda_device *d, const struct outputs *want, const char *what,
+                        int round)
 {
     bool clean = kda_device_fetch(d);
-    verdict(clean && same(want, d->host), what, round, 0,
+    verdict(clean && outputs_same(want, d->host), what, round, 0,
             clean ? "bits differ" : "a guard byte changed");
 }
 
@@ -260,7 +253,7 @@ static void properties(bool few)
     kda_device_make(&d, &c, "m128");
     run(&d, "split-join", LENGTH, 0, true);
     kda_device_fetch(&d);
-    struct kept first = keep(&c);
+    struct outputs first = outputs_keep(&c);
     for (int i = 0; i < (few ? 2 : 20); i++) {
         run(&d, "split-join", LENGTH, 0, true);
         expect_same(&d, &first, "repeat", i);
@@ -344,7 +337,7 @@ static void properties(bool few)
     CUDA_OK(cudaGraphLaunch(exec, stream));
     CUDA_OK(cudaStreamSynchronize(stream));
     kda_device_fetch(&d);
-    struct kept replayed = keep(&c);
+    struct outputs replayed = outputs_keep(&c);
     d.args.stream = NULL;
     run(&d, "split-join", LENGTH, 0, true);
     expect_same(&d, &replayed, "graph, other offsets", 0);
@@ -378,8 +371,8 @@ static void properties(bool few)
     for (int i = 0; i < 2; i++) CUDA_OK(cudaStreamDestroy(streams[i]));
     kda_device_free(&e);
     kda_case_free(&one);
-    drop(&first);
-    drop(&replayed);
+    outputs_drop(&first);
+    outputs_drop(&replayed);
     kda_device_free(&d);
     kda_case_free(&c);
 }
@@ -401,10 +394,10 @@ static void windows(void)
         kda_device_make(&d, &c, "m128");
         run(&d, "split", LENGTH, 1, false);
         kda_device_fetch(&d);
-        struct kept split = keep(&c);
+        struct outputs split = outputs_keep(&c);
         run(&d, "split-join", LENGTH, 0, true);
         kda_device_fetch(&d);
-        struct kept exact = keep(&c);
+        struct outputs exact = outputs_keep(&c);
         for (int place = 0; place < 2; place++) {
             if (place) {
                 CUDA_OK(cudaMemcpy(d.args.final_state, c.initial, c.state_bytes,
@@ -415,7 +408,7 @@ static void windows(void)
             bool ok = kda_device_fetch(&d);
             verdict(ok, "windows", form, place, "a guard byte changed");
             for (int head = 0; head < 2; head++) {
-                const struct kept *want = head == 1 && form < 2 ? &exact : &split;
+                const struct outputs *want = head == 1 && form < 2 ? &exact : &split;
                 ok = !memcmp((char *)c.final + head * 65536, want->final + head * 65536, 65536);
                 for (int64_t t = 0; t < 230; t++)
                     ok = ok && !memcmp(c.out + t * 256 + head * 128,
@@ -434,8 +427,8 @@ static void windows(void)
         for (int head = 0; head < 2; head++)
             verdict(words[(head * KDA_CONTROL_BYTES + KDA_DROP_LINE * KDA_LINE) / 4] == 0, "mark",
                     form, head, "still set");
-        drop(&split);
-        drop(&exact);
+        outputs_drop(&split);
+        outputs_drop(&exact);
         kda_device_free(&d);
         kda_case_free(&c);
     }

@@ -12,18 +12,11 @@ enum layout { HEADS_FIRST, PACKED_ROWS, PADDED_BATCH, N_LAYOUT };
 
 static struct kda_spec spec_of(bool given)
 {
-    return (struct kda_spec){.n_seq = N_SEQ,
-                             .n_tok = N_TOK,
-                             .n_head = N_HEAD,
-                             .n_value_head = N_VALUE_HEAD,
-                             .regime = KDA_TYPICAL,
-                             .gate = given ? BRIM_KDA_GATE_GIVEN : BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .f32_decay = given,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .checkpoints = 1,
-                             .seed = 41};
+    struct kda_spec spec = kda_plain(N_TOK, N_HEAD, KDA_TYPICAL);
+    spec.n_seq = N_SEQ, spec.n_value_head = N_VALUE_HEAD,
+    spec.gate = given ? BRIM_KDA_GATE_GIVEN : BRIM_KDA_GATE_LOWER_BOUND, spec.f32_decay = given,
+    spec.checkpoints = 1, spec.seed = 41;
+    return spec;
 }
 
 /* One operand: its rows of `width` elements, where they are and where they shall be. */
@@ -210,20 +203,8 @@ static void check_states(void)
 
 int main(int argc, char **argv)
 {
-    char *routes[16], all[] = "m128,split";
-    int n_route = 0, n_device;
-    bool brief = false;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "short"))
-            brief = true;
-        else
-            n_route = split_names(argv[i], routes, n_route, 16);
-    }
-    if (n_route == 0) n_route = split_names(all, routes, 0, 16);
-    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
-        printf("SKIP: no CUDA device\n");
-        return 77;
-    }
+    int status = kda_begin(argc, argv, "m128,split");
+    if (status) return status;
     for (int i = 0; i < n_route; i++) {
         route = routes[i];
         for (int layout = 0; layout < N_LAYOUT; layout++) {
@@ -234,6 +215,5 @@ int main(int argc, char **argv)
         if (!brief) check_shared_beta(false);
         check_states();
     }
-    printf("layouts: %d checks, %d failed\n", n_check, n_fail);
-    return n_fail != 0;
+    return kda_end("layouts");
 }

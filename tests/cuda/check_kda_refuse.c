@@ -9,20 +9,10 @@
 
 static struct kda_spec spec_of(int64_t n_tok)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = 1,
-                             .n_value_head = 1,
-                             .regime = KDA_TYPICAL,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .checkpoints = 1,
-                             .seed = 9};
+    struct kda_spec spec = kda_plain(n_tok, 1, KDA_TYPICAL);
+    spec.checkpoints = 1, spec.seed = 9;
+    return spec;
 }
-
-static bool brief;
 
 /* All of a device's buffers as they are now, one after the other. */
 static char *snapshot(const struct kda_device *d, size_t *n)
@@ -295,19 +285,8 @@ static void check_nothing(void)
 
 int main(int argc, char **argv)
 {
-    char *routes[16], all[] = "m128,c4-m128,split";
-    int n_route = 0, n_device;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "short"))
-            brief = true;
-        else
-            n_route = split_names(argv[i], routes, n_route, 16);
-    }
-    if (n_route == 0) n_route = split_names(all, routes, 0, 16);
-    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
-        printf("SKIP: no CUDA device\n");
-        return 77;
-    }
+    int status = kda_begin(argc, argv, "m128,c4-m128,split");
+    if (status) return status;
     check_arguments();
     for (int i = 0; i < n_route; i++) {
         route = routes[i];
@@ -327,6 +306,5 @@ int main(int argc, char **argv)
         kda_device_free(&d);
         kda_case_free(&c);
     }
-    printf("refusals: %d checks, %d failed\n", n_check, n_fail);
-    return n_fail != 0;
+    return kda_end("refusals");
 }

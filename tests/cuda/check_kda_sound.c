@@ -8,7 +8,7 @@
  *                                        from a build directory two below it
  * Exit status 1 on any failure. */
 #include "check/kda_adversary.h"
-#include "cuda/kda/layout.h"
+#include "cuda/kda/record.h"
 #include "cuda/kda_judge.h"
 #include "cuda/kda_marginal.h"
 #include "plan/kda_split.h"
@@ -18,18 +18,8 @@ static const char *seed_file = "tests/golden/kda_split_seeds.txt";
 /* One head; decays and beta given as f32, keys of length one that are not normalized again. */
 static void given_case(struct kda_case *c, int64_t n_tok)
 {
-    struct kda_spec spec = {.n_seq = 1,
-                            .n_tok = n_tok,
-                            .n_head = 1,
-                            .n_value_head = 1,
-                            .regime = KDA_TYPICAL,
-                            .gate = BRIM_KDA_GATE_GIVEN,
-                            .lower_bound = -5,
-                            .f32_decay = 1,
-                            .f32_beta = 1,
-                            .with_initial = 1,
-                            .checkpoints = 1,
-                            .seed = 3};
+    struct kda_spec spec = kda_given(n_tok);
+    spec.checkpoints = 1, spec.seed = 3;
     kda_case_make(c, &spec);
 }
 
@@ -61,8 +51,7 @@ static void put_key(struct kda_case *c, int64_t t, int a, int b)
     c->k[t * 128 + a] = c->k[t * 128 + b] = brim_bf16_from_f32(0.70710678f);
 }
 
-/* Did the last run decide that every cut holds? finish.cuh's rule over the records of one task; a
- * segment that stopped leaves the NaN that was there. */
+/* Did the last run, of one task, decide that every cut holds? */
 static bool was_cut(const struct kda_device *d)
 {
     const brim_kda_args *a = &d->args;
@@ -77,19 +66,9 @@ static bool was_cut(const struct kda_device *d)
                        n_bytes, cudaMemcpyDeviceToHost));
     bool hold = true;
     for (int64_t s = 1; s < plan.n_slot; s++) {
-        double bound = 1, wrote = 0, before = 0;
         const float *own = record + s * KDA_RECORD_FLOATS, *last = own - KDA_RECORD_FLOATS;
         if (s * plan.length <= plan.window) continue;
-        for (int w = 0; w < plan.window; w++) {
-            const float *x = own + KDA_RECORD_BOUND + 4 * w;
-            bound *= (double)x[0] + x[1] + x[2] + x[3];
-        }
-        for (int i = 0; i < 8; i++) {
-            wrote += own[KDA_RECORD_WROTE + i];
-            before += last[KDA_RECORD_BEFORE + i];
-        }
-        double tiny = 5.9604645e-8;
-        hold = hold && bound <= tiny && bound * sqrt(before) <= tiny * sqrt(wrote);
+        hold = hold && brim_kda_record_holds(own, last, plan.window);
     }
     free(record);
     return hold;
@@ -98,8 +77,10 @@ static bool was_cut(const struct kda_device *d)
 enum cut { SERIAL, CUT, SEEN, EITHER };
 
 /* m128, then the split: SERIAL, its bits are m128's; CUT, every cut holds and the error is at most
- * 1.2 times m128's; SEEN, and bits differ. Returns whether it was cut. */
-static bool check(const char *what, struct kda_case *c, int length, int window, enum cut cut)
+ * 1.2 times m128's; SEEN, and bits differ. Returns whether it was cut; the errors of both, unless
+ * NULL. */
+static bool compare(const char *what, struct kda_case *c, int length, int window, enum cut cut,
+                    struct kda_error *of_m128, struct kda_error *of_split)
 {
     struct kda_device d;
     char text[160];
@@ -126,13 +107,19 @@ static bool check(const char *what, struct kda_case *c, int length, int window, 
         verdict(e.finite && e.out <= 1.2 * base.out + 1e-7 &&
                     e.window <= 1.2 * base.window + 1e-7 && e.state <= 1.2 * base.state + 1e-7,
                 what, text);
+    if (of_m128) *of_m128 = base, *of_split = e;
     outputs_drop(&serial);
     kda_device_free(&d);
     return cuts;
 }
 
+static void check(const char *what, struct kda_case *c, int length, int window, enum cut cut)
+{
+    compare(what, c, length, window, cut, NULL, NULL);
+}
+
 /* Maps that are not small although decays are large. */
-static void check_maps(bool brief)
+static void check_maps(void)
 {
     struct kda_case c;
     int64_t n_tok = brief ? 160 : 256;
@@ -290,7 +277,7 @@ static void check_many(void)
     }
 }
 
-static void check_seeds(bool brief)
+static void check_seeds(void)
 {
     FILE *file = fopen(seed_file, "r");
     char line[128], what[48];
@@ -313,18 +300,12 @@ static void check_seeds(bool brief)
         bool faded = kda_adversary_faded(&a, &task, scratch);
         /* where the model, which knows both bounds, may not cut, neither may the kernel */
         bool may = report.n_far + report.n_small == 0;
-        n_cut += check(what, &a.c, a.length, a.window, may ? EITHER : SERIAL);
-        struct kda_error e = kda_measure(&a.c.args, 0, 0);
-        struct kda_device d;
-        route = "m128";
-        kda_device_make(&d, &a.c, route);
-        run_and_fetch(&d, what);
-        struct kda_error serial = kda_measure(&a.c.args, 0, 0);
+        struct kda_error serial, e;
+        n_cut += compare(what, &a.c, a.length, a.window, may ? EITHER : SERIAL, &serial, &e);
         double quotient = kda_adversary_quotient(&e, &serial, faded);
         char text[64];
         snprintf(text, sizeof text, "%.3f times the serial error", quotient);
         verdict(quotient <= 1.2, what, text);
-        kda_device_free(&d);
         kda_case_free(&a.c);
         n++;
     }
@@ -338,7 +319,6 @@ static void check_seeds(bool brief)
 
 int main(int argc, char **argv)
 {
-    bool brief = false;
     int n_device;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "short"))
@@ -352,9 +332,8 @@ int main(int argc, char **argv)
     }
     check_sizes();
     check_underflow();
-    check_maps(brief);
+    check_maps();
     if (!brief) check_many();
-    check_seeds(brief);
-    printf("what must not be skipped: %d checks, %d failed\n", n_check, n_fail);
-    return n_fail != 0;
+    check_seeds();
+    return kda_end("what must not be skipped");
 }

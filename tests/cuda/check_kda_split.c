@@ -4,11 +4,11 @@
  *     check_kda_split bench       times beside the serial route, at strong and weak gates
  * Where every cut holds the error may be 1.2 times the serial route's; where one does not, the bits
  * are the serial route's. */
-#include "cuda/kda/layout.h"
-#include "cuda/kda_kept.h"
+#include "cuda/kda/record.h"
+#include "cuda/kda_pinned.h"
 #include "plan/kda_split.h"
 
-/* Do the records that the segments left say that every cut holds? What split.cuh decides, again. */
+/* Do the records that the segments left say that every cut holds? */
 static bool all_hold(const struct kda_device *d, int length, int window)
 {
     const brim_kda_args *a = &d->args;
@@ -27,20 +27,10 @@ static bool all_hold(const struct kda_device *d, int length, int window)
     int64_t per = plan.n_slot / a->n_seq;
     for (int64_t slot = 0; slot < plan.n_slot; slot++)
         for (int64_t h = 0; h < a->n_value_head; h++) {
-            double bound = 1, wrote = 0, before = 0;
             if (slot % per * plan.length <= plan.window) continue;
             const float *own = record + (slot * a->n_value_head + h) * KDA_RECORD_FLOATS;
             const float *last = own - a->n_value_head * KDA_RECORD_FLOATS;
-            for (int w = 0; w < plan.window; w++) {
-                const float *x = own + KDA_RECORD_BOUND + 4 * w;
-                bound *= (double)x[0] + x[1] + x[2] + x[3];
-            }
-            for (int i = 0; i < 8; i++) {
-                wrote += own[KDA_RECORD_WROTE + i];
-                before += last[KDA_RECORD_BEFORE + i];
-            }
-            double tiny = 5.9604645e-8;
-            hold = hold && bound <= tiny && bound * sqrt(before) <= tiny * sqrt(wrote);
+            hold = hold && brim_kda_record_holds(own, last, plan.window);
         }
     free(record);
     return hold;
@@ -56,7 +46,7 @@ static void check(const char *what, struct kda_case *c, int length, int window, 
     kda_device_make(&d, c, "m128");
     run(&d, "m128", 0, 0, false);
     bool ok = kda_device_fetch(&d);
-    struct kept serial = keep(c);
+    struct outputs serial = outputs_keep(c);
     struct kda_error *base =
         kda_alloc((size_t)(c->args.n_seq * c->args.n_value_head) * sizeof *base);
     for (int64_t n = 0; n < c->args.n_seq; n++)
@@ -65,7 +55,7 @@ static void check(const char *what, struct kda_case *c, int length, int window, 
     run(&d, "split", length, window, false);
     ok = kda_device_fetch(&d) && ok;
     if (!ok) snprintf(why, sizeof why, "a guard byte changed");
-    bool equal = same(&serial, c);
+    bool equal = outputs_same(&serial, c);
     if (cut % 2 == 0 && !equal) ok = false, snprintf(why, sizeof why, "bits differ from m128's");
     if (cut == 1 && !all_hold(&d, length, window))
         ok = false, snprintf(why, sizeof why, "a cut does not hold");
@@ -82,32 +72,24 @@ static void check(const char *what, struct kda_case *c, int length, int window, 
                          (int)n, (int)h, e.out, e.window, e.state, b.out, b.window, b.state);
             }
         }
-    struct kept first = keep(c);
+    struct outputs first = outputs_keep(c);
     for (int i = 0; i < n_repeat && ok; i++) {
         run(&d, "split", length, window, false);
         kda_device_fetch(&d);
-        if (!same(&first, c)) ok = false, snprintf(why, sizeof why, "repeat %d differs", i);
+        if (!outputs_same(&first, c)) ok = false, snprintf(why, sizeof why, "repeat %d differs", i);
     }
     verdict(ok, what, length, window, why);
     free(base);
-    drop(&first);
-    drop(&serial);
+    outputs_drop(&first);
+    outputs_drop(&serial);
     kda_device_free(&d);
 }
 
 static struct kda_spec spec_of(int64_t n_tok, enum kda_regime regime)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = 2,
-                             .n_value_head = 2,
-                             .regime = regime,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .checkpoints = 1,
-                             .seed = 5};
+    struct kda_spec spec = kda_plain(n_tok, 2, regime);
+    spec.checkpoints = 1, spec.seed = 5;
+    return spec;
 }
 
 static void checks(bool few)
@@ -171,12 +153,12 @@ static void checks(bool few)
             kda_device_make(&d, &c, "m128");
             run(&d, "split", 3, 1, false);
             kda_device_fetch(&d);
-            struct kept apart = keep(&c);
+            struct outputs apart = outputs_keep(&c);
             d.args.final_state = (void *)d.args.initial_state;
             run(&d, "split", 3, 1, false);
             kda_device_fetch(&d);
-            verdict(same(&apart, &c), "state in place", 3, 1, "bits differ");
-            drop(&apart);
+            verdict(outputs_same(&apart, &c), "state in place", 3, 1, "bits differ");
+            outputs_drop(&apart);
             kda_device_free(&d);
         }
         kda_case_free(&c);

@@ -8,20 +8,11 @@
 
 enum { N_SEQ = 6, N_SLOT = 8, N_HEAD = 2, PAD = 64 };
 
-static bool brief;
-
 static struct kda_spec spec_of(int64_t n_tok)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = N_HEAD,
-                             .n_value_head = N_HEAD,
-                             .regime = KDA_TYPICAL,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .seed = (uint64_t)n_tok};
+    struct kda_spec spec = kda_plain(n_tok, N_HEAD, KDA_TYPICAL);
+    spec.seed = (uint64_t)n_tok;
+    return spec;
 }
 
 /* Two sequences are empty: one passes its slot on, one makes a fresh slot zero. */
@@ -183,25 +174,11 @@ static void check_route(void)
 
 int main(int argc, char **argv)
 {
-    char *routes[16], all[] = "m128,split";
-    int n_route = 0, n_device;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "short"))
-            brief = true;
-        else
-            n_route = split_names(argv[i], routes, n_route, 16);
-    }
-    if (n_route == 0) n_route = split_names(all, routes, 0, 16);
-    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
-        printf("SKIP: no CUDA device\n");
-        return 77;
-    }
-    if (brim_pool_create(&pool, 0, NULL) != BRIM_OK) return 2;
+    int status = kda_begin(argc, argv, "m128,split");
+    if (status) return status;
     for (int i = 0; i < n_route; i++) {
         route = routes[i];
         check_route();
     }
-    printf("states: %d checks, %d failed\n", n_check, n_fail);
-    brim_pool_free(&pool);
-    return n_fail != 0;
+    return kda_end("states");
 }

@@ -121,6 +121,43 @@ static inline bool kda_device_inputs_kept(struct kda_device *d)
     return kept;
 }
 
+/* Outputs as a run left them, once fetched. */
+struct outputs {
+    uint16_t *out;
+    char *final, *checkpoints;
+};
+
+static inline struct outputs outputs_keep(const struct kda_case *c)
+{
+    struct outputs o = {kda_alloc(c->v_bytes), kda_alloc(c->state_bytes),
+                        kda_alloc(c->checkpoint_bytes)};
+    memcpy(o.out, c->out, c->v_bytes);
+    memcpy(o.final, c->final, c->state_bytes);
+    if (c->checkpoints) memcpy(o.checkpoints, c->checkpoints, c->checkpoint_bytes);
+    return o;
+}
+
+static inline bool outputs_same(const struct outputs *o, const struct kda_case *c)
+{
+    return !memcmp(o->out, c->out, c->v_bytes) && !memcmp(o->final, c->final, c->state_bytes) &&
+           (!c->checkpoints || !memcmp(o->checkpoints, c->checkpoints, c->checkpoint_bytes));
+}
+
+static inline void outputs_drop(struct outputs *o)
+{
+    free(o->out), free(o->final), free(o->checkpoints);
+}
+
+/* Every output on the device becomes NaN. */
+static inline void outputs_poison(struct kda_device *d)
+{
+    CUDA_OK(cudaMemset(d->args.out, 0xFF, d->host->v_bytes));
+    if (d->args.final_state != d->args.initial_state)
+        CUDA_OK(cudaMemset(d->args.final_state, 0xFF, d->host->state_bytes));
+    if (d->args.checkpoints)
+        CUDA_OK(cudaMemset(d->args.checkpoints, 0xFF, d->host->checkpoint_bytes));
+}
+
 static inline void kda_device_free(struct kda_device *d)
 {
     for (int i = 0; i < d->n_block; i++) CUDA_OK(cudaFree(d->block[i]));

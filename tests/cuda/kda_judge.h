@@ -28,43 +28,6 @@ static inline bool run(struct kda_device *d, const char *what)
     return false;
 }
 
-/* Outputs as a run left them, once fetched. */
-struct outputs {
-    uint16_t *out;
-    char *final, *checkpoints;
-};
-
-static inline struct outputs outputs_keep(const struct kda_case *c)
-{
-    struct outputs o = {kda_alloc(c->v_bytes), kda_alloc(c->state_bytes),
-                        kda_alloc(c->checkpoint_bytes)};
-    memcpy(o.out, c->out, c->v_bytes);
-    memcpy(o.final, c->final, c->state_bytes);
-    if (c->checkpoints) memcpy(o.checkpoints, c->checkpoints, c->checkpoint_bytes);
-    return o;
-}
-
-static inline bool outputs_same(const struct outputs *o, const struct kda_case *c)
-{
-    return !memcmp(o->out, c->out, c->v_bytes) && !memcmp(o->final, c->final, c->state_bytes) &&
-           (!c->checkpoints || !memcmp(o->checkpoints, c->checkpoints, c->checkpoint_bytes));
-}
-
-static inline void outputs_drop(struct outputs *o)
-{
-    free(o->out), free(o->final), free(o->checkpoints);
-}
-
-/* Every output on the device becomes NaN. */
-static inline void outputs_poison(struct kda_device *d)
-{
-    CUDA_OK(cudaMemset(d->args.out, 0xFF, d->host->v_bytes));
-    if (d->args.final_state != d->args.initial_state)
-        CUDA_OK(cudaMemset(d->args.final_state, 0xFF, d->host->state_bytes));
-    if (d->args.checkpoints)
-        CUDA_OK(cudaMemset(d->args.checkpoints, 0xFF, d->host->checkpoint_bytes));
-}
-
 /* A run over poisoned outputs, fetched; guards and inputs are checked. */
 static inline bool run_and_fetch(struct kda_device *d, const char *what)
 {
@@ -81,6 +44,39 @@ static inline int split_names(char *list, char **names, int n, int capacity)
     for (char *name = strtok(list, ","); name && n < capacity; name = strtok(NULL, ","))
         names[n++] = name;
     return n;
+}
+
+/* A program's command line, `[route[,route...]] [short]`; all: the routes where it names none. */
+static char *routes[16];
+static int n_route;
+static bool brief;
+
+/* Reads it and finds a device. 0, or the status to exit with. */
+static inline int kda_begin(int argc, char **argv, const char *all)
+{
+    static char names[256];
+    int n_device;
+    snprintf(names, sizeof names, "%s", all);
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "short"))
+            brief = true;
+        else
+            n_route = split_names(argv[i], routes, n_route, 16);
+    }
+    if (n_route == 0) n_route = split_names(names, routes, 0, 16);
+    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
+        printf("SKIP: no CUDA device\n");
+        return 77;
+    }
+    return brim_pool_create(&pool, 0, NULL) == BRIM_OK ? 0 : 2;
+}
+
+/* Says how it went; the status to exit with. */
+static inline int kda_end(const char *what)
+{
+    printf("%s: %d checks, %d failed\n", what, n_check, n_fail);
+    brim_pool_free(&pool);
+    return n_fail != 0;
 }
 
 struct measure_job {

@@ -12,18 +12,8 @@
  */
 static inline void kda_marginal_make(struct kda_case *c)
 {
-    struct kda_spec spec = {.n_seq = 1,
-                            .n_tok = 128,
-                            .n_head = 1,
-                            .n_value_head = 1,
-                            .regime = KDA_TYPICAL,
-                            .gate = BRIM_KDA_GATE_GIVEN,
-                            .lower_bound = -5,
-                            .f32_decay = 1,
-                            .f32_beta = 1,
-                            .flags = BRIM_KDA_L2NORM,
-                            .with_initial = 1,
-                            .seed = 12};
+    struct kda_spec spec = kda_given(128);
+    spec.flags = BRIM_KDA_L2NORM, spec.seed = 12;
     kda_case_make(c, &spec);
     for (int t = 0; t < 128; t++) {
         ((float *)c->beta)[t] = t == 63;

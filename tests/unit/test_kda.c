@@ -17,16 +17,9 @@ enum { NORM = BRIM_KDA_L2NORM, LOGIT = BRIM_KDA_BETA_LOGIT };
 
 static struct kda_spec plain(int64_t n_tok, enum kda_regime regime)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = 1,
-                             .n_value_head = 1,
-                             .regime = regime,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = NORM | LOGIT,
-                             .with_initial = 1,
-                             .seed = 1};
+    struct kda_spec spec = kda_plain(n_tok, 1, regime);
+    spec.seed = 1;
+    return spec;
 }
 
 static void run(struct kda_case *c, const struct kda_spec *spec)

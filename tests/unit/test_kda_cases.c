@@ -12,16 +12,9 @@
 
 static struct kda_spec plain(int64_t n_tok)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = 1,
-                             .n_value_head = 1,
-                             .regime = KDA_TYPICAL,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .seed = 3};
+    struct kda_spec spec = kda_plain(n_tok, 1, KDA_TYPICAL);
+    spec.seed = 3;
+    return spec;
 }
 
 static void run(const brim_kda_args *args)

@@ -35,16 +35,9 @@ static struct mapping map(int64_t n_element, size_t element)
 static struct kda_spec spec_of(bool packed)
 {
     static const int64_t lengths[N_SEQ] = {1, N_TOK - 1};
-    return (struct kda_spec){.n_seq = N_SEQ,
-                             .n_tok = N_TOK,
-                             .lengths = packed ? lengths : NULL,
-                             .n_head = N_HEAD,
-                             .n_value_head = N_HEAD,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .seed = 3};
+    struct kda_spec spec = kda_plain(N_TOK, N_HEAD, KDA_TYPICAL);
+    spec.n_seq = N_SEQ, spec.lengths = packed ? lengths : NULL, spec.seed = 3;
+    return spec;
 }
 
 static void run(const brim_kda_args *args)

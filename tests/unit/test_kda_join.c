@@ -14,17 +14,9 @@
 
 static struct kda_spec spec_of(int64_t n_tok, enum kda_regime regime)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = 1,
-                             .n_value_head = 1,
-                             .regime = regime,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .checkpoints = 1,
-                             .seed = 3};
+    struct kda_spec spec = kda_plain(n_tok, 1, regime);
+    spec.checkpoints = 1, spec.seed = 3;
+    return spec;
 }
 
 static struct kda_error serial_error(struct kda_case *c, enum brim_kda_rounding rounding)

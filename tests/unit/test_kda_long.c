@@ -13,15 +13,9 @@
 
 static struct kda_spec plain(int64_t n_tok, enum kda_regime regime)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = 1,
-                             .n_value_head = 1,
-                             .regime = regime,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .seed = 5};
+    struct kda_spec spec = kda_plain(n_tok, 1, regime);
+    spec.seed = 5, spec.with_initial = 0;
+    return spec;
 }
 
 /* With the GPU's roundings the error of keys that hardly differ, which nothing forgets, grows with

@@ -16,16 +16,9 @@ enum { T = 256, N_CHUNK = T / 32 };
 
 static struct kda_spec spec_of(enum kda_regime regime)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = T,
-                             .n_head = 1,
-                             .n_value_head = 1,
-                             .regime = regime,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .with_initial = 1,
-                             .seed = 3};
+    struct kda_spec spec = kda_plain(T, 1, regime);
+    spec.seed = 3;
+    return spec;
 }
 
 /* Every input in the test's hands: decay and beta given as f32, keys not normalized. */

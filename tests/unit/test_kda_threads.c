@@ -20,17 +20,9 @@
 
 static struct kda_spec plain(int64_t n_tok)
 {
-    return (struct kda_spec){.n_seq = 1,
-                             .n_tok = n_tok,
-                             .n_head = 1,
-                             .n_value_head = 1,
-                             .regime = KDA_TYPICAL,
-                             .gate = BRIM_KDA_GATE_LOWER_BOUND,
-                             .lower_bound = -5,
-                             .flags = BRIM_KDA_L2NORM | BRIM_KDA_BETA_LOGIT,
-                             .checkpoints = 1,
-                             .with_initial = 1,
-                             .seed = (uint64_t)n_tok};
+    struct kda_spec spec = kda_plain(n_tok, 1, KDA_TYPICAL);
+    spec.checkpoints = 1, spec.seed = (uint64_t)n_tok;
+    return spec;
 }
 
 static void same(const struct kda_case *a, const struct kda_case *b)
