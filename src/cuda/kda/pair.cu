@@ -4,14 +4,13 @@
  * stage c % 4, read there by its own consumers and pushed, less their half of Z, into the other's.
  *
  * Warps 0-3 consume (208 registers), 4-11 are two instances (128; 136 without a bound on the gate),
- * 12 stores the output, 13 reports
- * pushes that have arrived. An instance owns a stage in its CTA for good, so that it waits for two
- * things alone, and apart: to write the packet, until its predecessor has been read here and has
- * arrived there (`mine`: four consumer warps here and the other's warp 13); to push it, until the
- * predecessor has been read there (`theirs`: the four consumer warps there). full[stage]: one
- * arrival, of the own instance or of the other CTA's with the bytes it pushes. Whoever waits at a
- * barrier waits for every phase of it. Shared memory: 4 stages of 37 KB, 2 instances of 35 KB, 8 KB
- * of output panels, to the last byte. */
+ * 12 stores the output, 13 reports pushes that have arrived. An instance owns a stage in its CTA
+ * for good, so that it waits for two things alone, and apart: to write the packet, until its
+ * predecessor has been read here and has arrived there (`mine`: four consumer warps here and the
+ * other's warp 13); to push it, until the predecessor has been read there (`theirs`: the four
+ * consumer warps there). full[stage]: one arrival, of the own instance or of the other CTA's with
+ * the bytes it pushes. Whoever waits at a barrier waits for every phase of it. Shared memory: 4
+ * stages of 37 KB, 2 instances of 35 KB, 8 KB of output panels, to the last byte. */
 #include "cuda/kda/ahead.cuh"
 #include "cuda/kda/finish.cuh"
 #include "cuda/kda/launch.cuh"
