@@ -78,9 +78,10 @@ void brim_kda_split_plan_join(struct brim_kda_split_plan *plan, int64_t n_seq, i
     plan->workspace_bytes = plan->written_at + states;
 }
 
-struct brim_kda_split_plan brim_kda_split_plan_make(int64_t n_seq, int64_t n_row, int64_t max_tok,
-                                                    int64_t n_value_head, bool packed,
-                                                    int64_t n_processor, int length, int window)
+/* The length of least cost, each with its window; exact: the joined chain, without windows. */
+static struct brim_kda_split_plan choose(int64_t n_seq, int64_t n_row, int64_t max_tok,
+                                         int64_t n_value_head, bool packed, int64_t n_processor,
+                                         int length, int window, bool exact)
 {
     struct brim_kda_split_plan plan = {0};
     int64_t longest = brim_ceil_div(max_tok > 0 ? max_tok : 1, BRIM_KDA_CHUNK);
@@ -89,13 +90,17 @@ struct brim_kda_split_plan brim_kda_split_plan_make(int64_t n_seq, int64_t n_row
     for (int64_t n = 1; n == 1 || (n <= longest && n <= 4 * n_processor); n++) {
         int l = length > 0 ? length : (int)brim_ceil_div(longest, n);
         int w = window > 0 ? window : choose_window(l);
-        int64_t n_segment = packed ? brim_ceil_div(n_row, (int64_t)l * BRIM_KDA_CHUNK)
-                                   : n_seq * brim_ceil_div(longest, l);
-        double cost = brim_kda_split_cost(n_segment * n_value_head, n_processor, l, w);
+        int64_t n_most = brim_ceil_div(longest, l);
+        int64_t n_segment =
+            packed ? brim_ceil_div(n_row, (int64_t)l * BRIM_KDA_CHUNK) : n_seq * n_most;
+        double cost = exact
+                          ? brim_kda_split_cost_exact(n_seq, n_segment < n_seq ? n_seq : n_segment,
+                                                      n_most, n_value_head, n_processor, l)
+                          : brim_kda_split_cost(n_segment * n_value_head, n_processor, l, w);
         if (plan.length == 0 || cost < best) {
             best = cost;
             plan.length = l;
-            plan.window = w;
+            plan.window = exact ? 0 : w;
         }
         if (length > 0) break;
     }
@@ -104,29 +109,19 @@ struct brim_kda_split_plan brim_kda_split_plan_make(int64_t n_seq, int64_t n_row
     return plan;
 }
 
+struct brim_kda_split_plan brim_kda_split_plan_make(int64_t n_seq, int64_t n_row, int64_t max_tok,
+                                                    int64_t n_value_head, bool packed,
+                                                    int64_t n_processor, int length, int window)
+{
+    return choose(n_seq, n_row, max_tok, n_value_head, packed, n_processor, length, window, false);
+}
+
 struct brim_kda_split_plan brim_kda_split_plan_exact(int64_t n_seq, int64_t n_row, int64_t max_tok,
                                                      int64_t n_value_head, bool packed,
                                                      int64_t n_processor, int length)
 {
-    struct brim_kda_split_plan plan = {0};
-    int64_t longest = brim_ceil_div(max_tok > 0 ? max_tok : 1, BRIM_KDA_CHUNK);
-    double best = 0;
-
-    for (int64_t n = 1; n == 1 || (n <= longest && n <= 4 * n_processor); n++) {
-        int l = length > 0 ? length : (int)brim_ceil_div(longest, n);
-        int64_t n_most = brim_ceil_div(longest, l);
-        int64_t n_segment =
-            packed ? brim_ceil_div(n_row, (int64_t)l * BRIM_KDA_CHUNK) : n_seq * n_most;
-        if (n_segment < n_seq) n_segment = n_seq;
-        double cost =
-            brim_kda_split_cost_exact(n_seq, n_segment, n_most, n_value_head, n_processor, l);
-        if (plan.length == 0 || cost < best) {
-            best = cost;
-            plan.length = l;
-        }
-        if (length > 0) break;
-    }
-    lay_out(&plan, n_seq, n_row, longest, n_value_head, packed);
+    struct brim_kda_split_plan plan =
+        choose(n_seq, n_row, max_tok, n_value_head, packed, n_processor, length, 0, true);
     brim_kda_split_plan_join(&plan, n_seq, n_value_head);
     return plan;
 }

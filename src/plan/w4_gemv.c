@@ -3,18 +3,20 @@
 
 #include <string.h>
 
+#include "base/count.h"
+
 /* Cycles times 2 n_sm, fitted to cold launches and to chains of dependent launches of seven shapes
  * at 1 and 8 rows (bench/results/h200/w4_gemv.csv): a unit of a pair costs a multiprocessor 30, a
  * unit of its own 400 to a warp, a CTA 400 before and after its product, each doubling of a cluster
  * 200. A second CTA of a multiprocessor hides half its time behind the first. */
 static int64_t cost_of(const struct brim_w4_gemv_plan *plan, int n_sm)
 {
-    int64_t units = (plan->n_unit + plan->split - 1) / plan->split;
+    int64_t units = brim_ceil_div(plan->n_unit, plan->split);
     int64_t busy = plan->n_pair * units * 30;
-    int64_t alone = (units + plan->n_part - 1) / plan->n_part * 400;
+    int64_t alone = brim_ceil_div(units, plan->n_part) * 400;
     /* CTAs that fit start together, more of them one after the other. */
     bool fit = plan->n_cta <= 2 * (int64_t)n_sm;
-    int64_t rounds_n_sm = fit ? (plan->n_cta + n_sm - 1) / n_sm * n_sm : plan->n_cta;
+    int64_t rounds_n_sm = fit ? brim_ceil_div(plan->n_cta, n_sm) * n_sm : plan->n_cta;
     int64_t join = 0;
     for (int split = 1; split < plan->split; split *= 2) join += 200;
     int64_t cost = (rounds_n_sm + n_sm) * ((busy > alone ? busy : alone) + 400) + 2 * n_sm * join;
@@ -24,8 +26,8 @@ static int64_t cost_of(const struct brim_w4_gemv_plan *plan, int n_sm)
 
 struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_in, int64_t n_out, int n_sm)
 {
-    int64_t n_pair_all = (n_out + 31) / 32;
-    struct brim_w4_gemv_plan best = {.n_unit = (n_in + 127) / 128};
+    int64_t n_pair_all = brim_ceil_div(n_out, 32);
+    struct brim_w4_gemv_plan best = {.n_unit = brim_ceil_div(n_in, 128)};
     int64_t best_cost = 0;
     for (int split = 1; split <= 8 && split <= best.n_unit; split *= 2) {
         int64_t units = best.n_unit / split; /* the fewest of a CTA */
@@ -36,9 +38,9 @@ struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_in, int64_t n_out, int
             plan.n_part = BRIM_W4_GEMV_WARPS / n_pair;
             if (plan.n_part > units) plan.n_part = (int)units;
             /* No more parts than make the longest shorter. */
-            int64_t most = (units + plan.n_part - 1) / plan.n_part;
-            plan.n_part = (int)((units + most - 1) / most);
-            plan.n_cta = (n_pair_all + n_pair - 1) / n_pair * split;
+            int64_t most = brim_ceil_div(units, plan.n_part);
+            plan.n_part = (int)brim_ceil_div(units, most);
+            plan.n_cta = brim_ceil_div(n_pair_all, n_pair) * split;
             int64_t cost = cost_of(&plan, n_sm);
             if (best_cost == 0 || cost < best_cost) best = plan, best_cost = cost;
         }
