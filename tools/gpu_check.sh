@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# gpu_check.sh [--programs DIR] PART...: check and measure on this machine's GPU.
+# gpu_check.sh [--programs DIR] [-j N] PART...: check and measure on this machine's GPU; -j N: N parts at a time.
 #   w4 kda              every form of an operator against its fp64 reference
 #   peers               the Python binding on torch tensors, against float64 and flash-linear-attention, which is
 #                       found by PYTHONPATH (fla-core's wheel, unpacked, will do); BRIM_LIBRARY names the library
@@ -8,8 +8,8 @@
 #   w4-op               the public W4 operator: values, launches, bits, refusals
 #   model-kernels       the model's own kernels and the sampler against plain C
 #   model               the whole engine: goldens at every level, CPU beside GPU
-#   sanitize            compute-sanitizer's memcheck and synccheck over short forms of all
-#   sanitize-kda        all four of its tools over every KDA route
+#   sanitize-GROUP[-TOOL]  GROUP w4, model or kda: compute-sanitizer's TOOL (default: memcheck, synccheck, racecheck and
+#                       initcheck) over their short forms; `sanitize` is the first two tools over all three groups
 #   bench-model         rates of a synthetic Qwen3-4B at every level, and where a step's time goes; the command
 #                       brim and libbrim.so lie in DIR or above it
 #   sweep-kda           every KDA route over tokens, heads and sequences, for the router's table; PART=I/N times part I of N
@@ -18,27 +18,35 @@
 #   bench-w4 bench-w4-op bench-model-kernels bench-operators bench-kda  times, as CSV; nothing is timed that failed its check
 # The programs (default build/release/tests) need the driver alone, so DIR may come from a machine
 # without a GPU (gpu_pack.sh). Files go to $OUT (default out/), named by part; each names driver, date and clocks.
+# A check that takes longer than $LIMIT seconds (default 240) is ended and has failed.
 # Ends with "N passed, N failed, N skipped", one for each program run.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 programs=$root/build/release/tests
 binding=$root/bindings/python
-if [ "${1:-}" = --programs ]; then
-    programs=$2
+jobs=1
+while [ $# -ge 2 ]; do
+    case $1 in
+    --programs) programs=$2 ;;
+    -j) jobs=$2 ;;
+    *) break ;;
+    esac
     shift 2
-fi
+done
 [ $# -gt 0 ] || set -- w4 w4-op kda
+export LD_LIBRARY_PATH=$programs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # what gpu_pack.sh put beside brim
 out=${OUT:-out}
 mkdir -p "$out"
 passed=0 failed=0 skipped=0
 kda_helped="m64 pair queue c4-m128 c4-m64 c5-m64 c6-m64 c8-m128"
 
-# step LOG COMMAND...: run, keep all output in $out/LOG, show its end.
+# step LOG COMMAND...: run for at most $limit seconds, keep all output in $out/LOG, show its end.
+limit=${LIMIT:-240}
 step() {
     local log=$out/$1
     shift
     echo "== $*"
-    if "$@" >"$log" 2>&1; then passed=$((passed + 1)); else
+    if timeout "$limit" "$@" >"$log" 2>&1; then passed=$((passed + 1)); else
         echo "failed: $*"
         failed=$((failed + 1))
     fi
@@ -57,10 +65,58 @@ bench() {
     fi
 }
 
+# sanitize TOOL LOG PROGRAM ARGUMENT...: one program under one of compute-sanitizer's tools.
+sanitize() {
+    local tool=$1 log=$2 program=$3
+    shift 3
+    step "$tool-$log.log" compute-sanitizer --tool "$tool" --error-exitcode 1 "$programs/gpu_$program" "$@"
+}
+sanitize_w4() {
+    sanitize "$1" w4 check_w4 short
+    sanitize "$1" w4-op check_w4_op short
+    sanitize "$1" w4_stream check_stream short
+    sanitize "$1" w4_gemv check_gemv short
+}
+sanitize_model() {
+    sanitize "$1" model-kernels check_model short
+    sanitize "$1" sample check_sample short
+    sanitize "$1" model check_engine short
+}
+sanitize_kda() {
+    sanitize "$1" kda-routes check_kda_routes tiny
+    sanitize "$1" kda-split check_kda_split short
+    sanitize "$1" kda-join check_kda_join short
+    sanitize "$1" kda-state check_kda_state m128,c4-m64,split short
+    sanitize "$1" kda check_kda m128 short
+}
+
 if ! nvidia-smi -L >/dev/null 2>&1; then
     echo "skipped: no NVIDIA GPU on this machine"
     echo "0 passed, 0 failed, $# skipped"
     exit 77
+fi
+# Several parts at a time: each by a call of its own, whose output follows when it ends.
+if [ "$jobs" -gt 1 ] && [ $# -gt 1 ]; then
+    for part in "$@"; do
+        case $part in bench-* | sweep-*)
+            echo "error: '$part' times: run it alone"
+            exit 2
+            ;;
+        esac
+    done
+    logs=$(mktemp -d)
+    for part in "$@"; do
+        [ "$(jobs -rp | wc -l)" -lt "$jobs" ] || wait -n
+        "$0" --programs "$programs" "$part" >"$logs/$part" 2>&1 &
+    done
+    wait
+    for part in "$@"; do
+        sed '$d' "$logs/$part"
+        read -r p _ f _ s _ < <(tail -1 "$logs/$part" | grep -E '^[0-9]+ passed' || echo "0 passed, 1 failed, 0 skipped")
+        passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    done
+    rm -r "$logs"
+    set --
 fi
 for part in "$@"; do
     case $part in
@@ -74,10 +130,10 @@ for part in "$@"; do
             step "peers-$test.log" env PYTHONPATH="$binding:$binding/tests:${PYTHONPATH:-}" python3 -m unittest "$test"
         done
         ;;
-    bench-peers) for peer in w4 kda; do step "$peer-peers.log" python3 "$root/bench/peers/${peer}_peers.py" --out "$out"; done ;;
+    bench-peers) for peer in w4 kda; do limit=600 step "$peer-peers.log" python3 "$root/bench/peers/${peer}_peers.py" --out "$out"; done ;;
     w4-op) step w4-op.log "$programs/gpu_check_w4_op" ;;
     # The whole engine, from the source directory: goldens, CPU beside GPU. MODEL: a SmolLM2 file.
-    model) step model.log "$programs/gpu_check_engine" --synth qwen3-0.6b ${MODEL:+--model "$MODEL"} ;;
+    model) limit=600 step model.log "$programs/gpu_check_engine" --synth qwen3-0.6b ${MODEL:+--model "$MODEL"} ;;
     model-kernels)
         step model-kernels.log "$programs/gpu_check_model"
         step sample.log "$programs/gpu_check_sample"
@@ -91,38 +147,24 @@ for part in "$@"; do
         done
         step kda-bits.log "$programs/gpu_check_kda_bits" m128,split
         for check in state refuse inputs layout; do
-            step "kda-$check.log" timeout 120 "$programs/gpu_check_kda_$check" "m128,${kda_helped// /,},split"
+            step "kda-$check.log" "$programs/gpu_check_kda_$check" "m128,${kda_helped// /,},split"
         done
         step kda-gate.log "$programs/gpu_check_kda_gate" "m128,${kda_helped// /,}"
-        step kda-routes.log timeout 120 "$programs/gpu_check_kda_routes" equal packed queue streams big
-        step kda-delay.log timeout 120 "$programs/gpu_check_kda_routes" delay
+        step kda-routes.log "$programs/gpu_check_kda_routes" equal packed queue streams big
+        limit=120 step kda-delay.log "$programs/gpu_check_kda_routes" delay
         step kda-split.log "$programs/gpu_check_kda_split"
         step kda-sound.log "$programs/gpu_check_kda_sound" "$root/tests/golden/kda_split_seeds.txt"
         step kda-join.log "$programs/gpu_check_kda_join"
         ;;
-    sanitize)
-        for tool in memcheck synccheck; do
-            check=(compute-sanitizer --tool "$tool" --error-exitcode 1)
-            step "$tool-w4.log" "${check[@]}" "$programs/gpu_check_w4" short
-            step "$tool-w4-op.log" "${check[@]}" "$programs/gpu_check_w4_op" short
-            step "$tool-w4_stream.log" "${check[@]}" "$programs/gpu_check_stream" short
-            step "$tool-w4_gemv.log" "${check[@]}" "$programs/gpu_check_gemv" short
-            step "$tool-model.log" "${check[@]}" "$programs/gpu_check_engine" short
-            step "$tool-model-kernels.log" "${check[@]}" "$programs/gpu_check_model" short
-            step "$tool-sample.log" "${check[@]}" "$programs/gpu_check_sample" short
-            step "$tool-kda.log" "${check[@]}" "$programs/gpu_check_kda" m128 short
-            step "$tool-kda-routes.log" "${check[@]}" "$programs/gpu_check_kda_routes" tiny
-            step "$tool-kda-split.log" "${check[@]}" "$programs/gpu_check_kda_split" short
-            step "$tool-kda-state.log" "${check[@]}" "$programs/gpu_check_kda_state" m128,c4-m64,split short
-            step "$tool-kda-join.log" "${check[@]}" "$programs/gpu_check_kda_join" short
-        done
+    sanitize) for tool in memcheck synccheck; do
+        for group in w4 model kda; do "sanitize_$group" $tool; done
+    done ;;
+    sanitize-w4 | sanitize-model | sanitize-kda)
+        for tool in memcheck synccheck racecheck initcheck; do "sanitize_${part#sanitize-}" $tool; done
         ;;
-    # Every route at two lengths under all four tools.
-    sanitize-kda)
-        for tool in memcheck synccheck racecheck initcheck; do
-            step "$tool-kda-routes.log" compute-sanitizer --tool "$tool" --error-exitcode 1 \
-                "$programs/gpu_check_kda_routes" tiny
-        done
+    sanitize-w4-*check | sanitize-model-*check | sanitize-kda-*check)
+        group=${part#sanitize-}
+        "sanitize_${group%-*}" "${group##*-}"
         ;;
     # A part that is stopped leaves the shapes it has done; tools/kda_route_table.py takes the files as they are.
     sweep-kda)
@@ -149,7 +191,7 @@ for part in "$@"; do
             done
         }
         bench model.csv levels
-        step model_profile.txt python3 "$root/tools/profile_model.py" "$(dirname "$brim")/libbrim.so" "$work/qwen3-4b" \
+        limit=600 step model_profile.txt python3 "$root/tools/profile_model.py" "$(dirname "$brim")/libbrim.so" "$work/qwen3-4b" \
             --prefill 32 --prefill 128 --prefill 2048
         rm -r "$work"
         ;;
