@@ -525,6 +525,45 @@ static void check_attention_nan(form f, int64_t first_pos, int64_t n_row)
            std::string("attention ") + form_name[f] + ": a NaN in a key reaches those who see it");
 }
 
+/* NaN and infinities among the values of one position, in three dimensions: they are in those
+ * dimensions of the rows that see it, and every other result keeps its bits. */
+static void check_attention_bad_values(form f, int n_head, int head_dim, brim_dtype dtype,
+                                       int64_t first_pos, int64_t n_row)
+{
+    const float bad[3] = {NAN, INFINITY, -INFINITY};
+    const int dims[3] = {5, 22, head_dim - 1};
+    attention_case c(n_head, 2, head_dim, dtype, first_pos + n_row + 9);
+    c.store(first_pos + n_row);
+    c.poison_workspace(f);
+    std::vector<uint16_t> clean = c.run(f, first_pos, n_row);
+    size_t stride = (size_t)n_head * (size_t)head_dim + 8, gqa = (size_t)n_head / 2;
+    size_t bad_rows[] = {0, (size_t)n_row / 2, (size_t)n_row - 1};
+    for (size_t bad_row : bad_rows) {
+        c.store(first_pos + n_row);
+        for (int i = 0; i < 3; i++) { /* of key head 1 */
+            std::vector<uint8_t> v = narrow({bad[i]}, dtype);
+            size_t at = (size_t)(c.n_position + first_pos) + bad_row;
+            CHECK(cudaMemcpy(c.d_v.ptr + c.unit * (at * (size_t)head_dim + (size_t)dims[i]), &v[0],
+                             c.unit, cudaMemcpyHostToDevice));
+        }
+        std::vector<uint16_t> got = c.run(f, first_pos, n_row);
+        size_t n_wrong = 0;
+        for (size_t i = 0; i < got.size(); i++) {
+            size_t head = i % stride / (size_t)head_dim;
+            int d = (int)(i % stride % (size_t)head_dim);
+            bool seen = i / stride >= bad_row && head >= gqa && head < 2 * gqa;
+            bool hit = seen && (d == dims[0] || d == dims[1] || d == dims[2]);
+            n_wrong += hit ? isfinite(brim_f32_from_bf16(got[i])) : got[i] != clean[i];
+        }
+        expect(n_wrong == 0, std::string("attention ") + form_name[f] + " heads " +
+                                 std::to_string(n_head) + " dim " + std::to_string(head_dim) + " " +
+                                 brim_dtype_name(dtype) + " position " + std::to_string(first_pos) +
+                                 ": NaN in the values of row " + std::to_string(bad_row) + " of " +
+                                 std::to_string(n_row) + ": " + std::to_string(n_wrong) +
+                                 " results are not what they should be");
+    }
+}
+
 /* Decode that rotates on the way has the bits of rotation, then decode: results and cache. */
 static void check_attention_rotating(int n_head, int n_head_kv, int head_dim, brim_dtype in_dtype,
                                      bool norm, int64_t first_pos, int64_t n_row)
@@ -748,6 +787,18 @@ int main(int argc, char **argv)
     check_attention_nan(DECODE, 250, 8);
     check_attention_nan(DECODE, 3, 5);
     check_attention_nan(PREFILL, 60, 150);
+    check_attention_bad_values(DECODE, 8, 128, BRIM_DTYPE_F16, 250, 8);
+    check_attention_bad_values(DECODE, 10, 64, BRIM_DTYPE_F16, 3, 5);
+    check_attention_bad_values(DECODE, 8, 64, BRIM_DTYPE_F16, 500, 1);
+    check_attention_bad_values(DECODE, 4, 64, BRIM_DTYPE_F32, 40, 4);
+    check_attention_bad_values(PREFILL, 4, 64, BRIM_DTYPE_F16, 60, 150);
+    check_attention_bad_values(PREFILL, 2, 128, BRIM_DTYPE_F16, 0, 300);
+    check_attention_bad_values(PREFILL, 4, 128, BRIM_DTYPE_F32, 30, 20);
+    check_attention_bad_values(PREFILL, 4, 40, BRIM_DTYPE_F16, 30, 20);
+    check_attention_bad_values(PLAIN, 4, 64, BRIM_DTYPE_F16, 60, 80);
+    /* Blocks of 128 rows: they need a multiprocessor for each. */
+    check_attention_bad_values(PREFILL, 68, 64, BRIM_DTYPE_F16, 100, 140);
+    if (!is_short) check_attention_bad_values(PREFILL, 68, 128, BRIM_DTYPE_F16, 100, 390);
     check_attention_rotating(6, 2, 24, BRIM_DTYPE_BF16, true, 30, 2);
     printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
     return n_failed != 0;

@@ -26,6 +26,14 @@ BRIM_DEVICE float attn_keep(float from, float to)
     return ex2_approx(from - attn_base(to));
 }
 
+/* Two f16; NaN and infinity become zero where `low` and `high` ask for it. */
+BRIM_DEVICE uint32_t attn_finite(uint32_t pair, bool low, bool high)
+{
+    if (low && (pair & 0x7C00) == 0x7C00) pair &= 0xFFFF0000;
+    if (high && (pair & 0x7C000000) == 0x7C000000) pair &= 0xFFFF;
+    return pair;
+}
+
 /* Any head_dim and both cache types, on the CUDA cores; args->workspace is not used. */
 extern "C" brim_status brim_cuda_attn_any(const brim_cuda_attention_args *args, cudaStream_t stream,
                                           brim_error *err);

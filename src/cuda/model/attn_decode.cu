@@ -83,10 +83,71 @@ template <int head_dim> struct warp_state {
     float largest[2], sum[2];
 };
 
+/* Values of 8 dimensions for a product, by this lane: keys lane % 4 * 2 + {0, 1}, the same + 8. */
+template <int head_dim> BRIM_DEVICE void load_values(uint32_t (&b)[4], uint32_t slot, int d)
+{
+    typedef layout<head_dim> L;
+    int lane = threadIdx.x % 32;
+    ldmatrix_x4_trans(b, slot + L::HALF_SLOT +
+                             attn_piece_at(lane % 16, d * 2 + lane / 16, L::ROW_BYTES));
+}
+
+/* The same with zero for NaN and infinity among keys behind `last`, counted from the slot's first.
+ */
+template <int head_dim>
+BRIM_DEVICE void load_values_until(uint32_t (&b)[4], uint32_t slot, int d, int last)
+{
+    int key = threadIdx.x % 4 * 2;
+    load_values<head_dim>(b, slot, d);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        b[i] = attn_finite(b[i], key + i % 2 * 8 > last, key + i % 2 * 8 + 1 > last);
+}
+
+/* acc += p v where rows of several tokens see different keys of the slot and one of those keys may
+ * hold NaN or infinity: a weight of zero does not hide it from a row that does not see it. Then the
+ * product is made for each token without what it does not see, with the bits it has otherwise.
+ * first: the last key, from the slot's first, that the tile's first token sees. */
+template <int head_dim>
+BRIM_DEVICE void multiply_seen(warp_state<head_dim> &w, const uint32_t (&p)[4], uint32_t slot,
+                               int first, const tile_rows &rows)
+{
+    uint32_t b[4], changed = 0;
+#pragma unroll
+    for (int d = 0; d < head_dim / 16; d++) {
+        uint32_t c[4];
+        load_values<head_dim>(b, slot, d);
+        load_values_until<head_dim>(c, slot, d, first);
+        changed |= (b[0] ^ c[0]) | (b[1] ^ c[1]) | (b[2] ^ c[2]) | (b[3] ^ c[3]);
+    }
+    int n_token = __any_sync(0xFFFFFFFFu, changed != 0) ? rows.n_token : 1;
+    int row = threadIdx.x % 32 / 4;
+#pragma unroll 1
+    for (int token = 0; token < n_token; token++) {
+        bool take[2] = {n_token == 1 || row / rows.gqa == token,
+                        n_token == 1 || (row + 8) / rows.gqa == token};
+#pragma unroll
+        for (int d = 0; d < head_dim / 8; d++) {
+            if (d % 2 == 0) {
+                if (n_token == 1)
+                    load_values<head_dim>(b, slot, d / 2);
+                else
+                    load_values_until<head_dim>(b, slot, d / 2, first + token);
+            }
+            float sum[4] = {w.acc[d][0], w.acc[d][1], w.acc[d][2], w.acc[d][3]};
+            mma_f16_16816(sum, p, b[d % 2 * 2], b[d % 2 * 2 + 1]);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (take[e / 2]) w.acc[d][e] = sum[e];
+        }
+    }
+}
+
 /* 16 keys. limit[h]: the last key that row lane / 4 + 8 h sees. */
 template <int head_dim>
 BRIM_DEVICE void attend(warp_state<head_dim> &w, const uint32_t (&q)[head_dim / 16][4],
-                        uint32_t slot, int key0, const int (&limit)[2], float scale)
+                        uint32_t slot, int key0, const int (&limit)[2], float scale,
+                        const tile_rows &rows)
 {
     typedef layout<head_dim> L;
     int lane = threadIdx.x % 32;
@@ -132,11 +193,14 @@ BRIM_DEVICE void attend(warp_state<head_dim> &w, const uint32_t (&q)[head_dim / 
     p[1] = f16x2_pack(weight[1][0], weight[1][1]);
     p[2] = f16x2_pack(weight[0][2], weight[0][3]);
     p[3] = f16x2_pack(weight[1][2], weight[1][3]);
+    if (rows.n_token > 1 && key0 + ATTN_WARP_KEYS - 1 > rows.position0) {
+        multiply_seen<head_dim>(w, p, slot, rows.position0 - key0, rows);
+        return;
+    }
 #pragma unroll
     for (int d = 0; d < head_dim / 16; d++) {
         uint32_t b[4];
-        ldmatrix_x4_trans(b, slot + L::HALF_SLOT +
-                                 attn_piece_at(lane % 16, d * 2 + lane / 16, L::ROW_BYTES));
+        load_values<head_dim>(b, slot, d);
         mma_f16_16816(w.acc[2 * d], p, b[0], b[1]);
         mma_f16_16816(w.acc[2 * d + 1], p, b[2], b[3]);
     }
@@ -371,7 +435,8 @@ __global__ void __launch_bounds__(N_THREAD, 1) attn_decode(decode_params p)
             if (source != SOURCE_READY && key0 + i * ATTN_STEP_KEYS + ATTN_WARP_KEYS > first_pos)
                 place_fresh<head_dim>(fresh, smem + (slot - smem_u32(smem)),
                                       key0 + i * ATTN_STEP_KEYS, first_pos, end);
-            attend<head_dim>(w, q, slot, key0 + i * ATTN_STEP_KEYS, limit, a.scale * ATTN_LOG2E);
+            attend<head_dim>(w, q, slot, key0 + i * ATTN_STEP_KEYS, limit, a.scale * ATTN_LOG2E,
+                             rows);
             __syncwarp();
             if (i + N_STAGE < n_step)
                 load_keys<head_dim>(a.kv, head_at, slot, key0 + (i + N_STAGE) * ATTN_STEP_KEYS, 0,

@@ -7,7 +7,8 @@
  * lies behind them must arrive as zero. A consumer's score accumulators, packed to f16, are the A
  * operand of the product with the values. Two consumers take turns with the tensor cores, so that
  * one multiplies while the other does its softmax. Keys are taken 128 at a time from position 0, so
- * a row's bits follow from its own position. Grid: x heads, y row tiles, the longest first. */
+ * a row's bits follow from its own position. A block with a result that is not finite goes through
+ * its tiles once more (mended). Grid: x heads, y row tiles, the longest first. */
 #include "cuda/model/attn.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma_f16.cuh"
@@ -35,9 +36,11 @@ template <int head_dim, int n_group> struct layout {
         Q = 0,
         K = N_PANEL * Q_PANEL,
         V = K + N_STAGE * TILE,
-        /* mbarriers: q, then full and empty of each K and V stage */
+        /* mbarriers: q, then full and empty of each K and V stage; as many for the second pass */
         BARS = V + N_STAGE * TILE,
-        SMEM_BYTES = BARS + 8 * (1 + 4 * N_STAGE) + 1024 /* alignment */
+        PASS_BARS = 8 * (1 + 4 * N_STAGE),
+        AGAIN = BARS + 2 * PASS_BARS, /* whether a second pass is needed */
+        SMEM_BYTES = AGAIN + 8 + 1024 /* alignment */
     };
 };
 
@@ -57,9 +60,10 @@ BRIM_DEVICE uint32_t bar_empty(uint32_t bars, int slot)
     return bars + 16 + slot * 16;
 }
 
-/* 128 rows of a [.][head_dim] f16 matrix into a swizzled tile; those from n_row on become zero. By
- * the 128 threads of the producer; thread 0 says when all is there. */
-template <int head_dim>
+/* 128 rows of a [.][head_dim] f16 matrix into a swizzled tile; those from n_row on become zero,
+ * with `finite` also each NaN and infinity. By the 128 threads of the producer; thread 0 says when
+ * all is there. */
+template <int head_dim, bool finite>
 BRIM_DEVICE void copy_tile(uint32_t tile, const uint16_t *from, int n_row, int thread, uint32_t bar)
 {
     enum { PIECES = head_dim / 8 };
@@ -67,14 +71,33 @@ BRIM_DEVICE void copy_tile(uint32_t tile, const uint16_t *from, int n_row, int t
     for (int i = 0; i < PIECES; i++) {
         int row = (i * 128 + thread) / PIECES, piece = (i * 128 + thread) % PIECES;
         bool inside = row < n_row;
-        cp_async_16(tile + piece / 8 * PANEL + swizzle_128b(row, piece % 8),
-                    from + (inside ? row : 0) * head_dim + piece * 8, inside);
+        uint32_t to = tile + piece / 8 * PANEL + swizzle_128b(row, piece % 8);
+        const uint16_t *at = from + (inside ? row : 0) * head_dim + piece * 8;
+        if (finite) {
+            uint4 v = inside ? *(const uint4 *)at : make_uint4(0, 0, 0, 0);
+            st_shared_v4_u32(to, attn_finite(v.x, true, true), attn_finite(v.y, true, true),
+                             attn_finite(v.z, true, true), attn_finite(v.w, true, true));
+        } else {
+            cp_async_16(to, at, inside);
+        }
     }
     cp_async_commit();
     cp_async_wait<0>();
     fence_proxy_async_shared(); /* wgmma will read what was written here */
     named_barrier_sync(3, 128);
     if (thread == 0) mbarrier_arrive(bar);
+}
+
+/* Queries of the block, head and row0 of the grid. */
+template <int head_dim, int n_group>
+BRIM_DEVICE void load_queries(const prefill_params &p, uint32_t smem, uint32_t bars, int head,
+                              int row0)
+{
+    typedef layout<head_dim, n_group> L;
+    mbarrier_arrive_expect_tx(bars, L::N_PANEL * L::Q_PANEL);
+    for (int panel = 0; panel < L::N_PANEL; panel++)
+        tma_load_2d(smem + L::Q + panel * L::Q_PANEL, &p.q, head * head_dim + panel * 64, row0,
+                    bars);
 }
 
 /* Piece i is K (even) or V (odd) of tile i / 2. */
@@ -87,10 +110,7 @@ BRIM_DEVICE void produce(const prefill_params &p, uint32_t smem, int head, int r
     uint32_t bars = smem + L::BARS;
     int row_kv = head_kv * (int)kv.n_position, n_full = 2 * (n_key / KEYS);
     if (thread == 0) {
-        mbarrier_arrive_expect_tx(bars, L::N_PANEL * L::Q_PANEL);
-        for (int panel = 0; panel < L::N_PANEL; panel++)
-            tma_load_2d(smem + L::Q + panel * L::Q_PANEL, &p.q, head * head_dim + panel * 64, row0,
-                        bars);
+        load_queries<head_dim, n_group>(p, smem, bars, head, row0);
 #pragma unroll 1
         for (int i = 0; i < n_full; i++) {
             int slot = i % (2 * N_STAGE), use = i / (2 * N_STAGE);
@@ -107,10 +127,36 @@ BRIM_DEVICE void produce(const prefill_params &p, uint32_t smem, int head, int r
     for (int i = n_full; i < n_full + 2; i++) {
         int slot = i % (2 * N_STAGE), use = i / (2 * N_STAGE), key0 = i / 2 * KEYS;
         if (use > 0) mbarrier_wait(bar_empty(bars, slot), (use - 1) & 1);
-        copy_tile<head_dim>(smem + (i % 2 ? L::V : L::K) + i / 2 % N_STAGE * L::TILE,
-                            (const uint16_t *)(i % 2 ? kv.v : kv.k) +
-                                ((int64_t)row_kv + key0) * head_dim,
-                            n_key - key0, thread, bar_full(bars, slot));
+        copy_tile<head_dim, false>(smem + (i % 2 ? L::V : L::K) + i / 2 % N_STAGE * L::TILE,
+                                   (const uint16_t *)(i % 2 ? kv.v : kv.k) +
+                                       ((int64_t)row_kv + key0) * head_dim,
+                                   n_key - key0, thread, bar_full(bars, slot));
+    }
+}
+
+/* The same for the second pass: every tile by the producer's threads, with zero for each value that
+ * is NaN or infinite. */
+template <int head_dim, int n_group>
+BRIM_DEVICE void produce_finite(const prefill_params &p, uint32_t smem, int head, int row0,
+                                int n_key)
+{
+    typedef layout<head_dim, n_group> L;
+    const brim_cuda_kv &kv = p.a.kv;
+    int thread = threadIdx.x - n_group * 128, head_kv = head / (p.a.n_head / kv.n_head_kv);
+    uint32_t bars = smem + L::BARS + L::PASS_BARS;
+    if (thread == 0) load_queries<head_dim, n_group>(p, smem, bars, head, row0);
+#pragma unroll 1
+    for (int i = 0; i < 2 * ((n_key + KEYS - 1) / KEYS); i++) {
+        int slot = i % (2 * N_STAGE), use = i / (2 * N_STAGE), key0 = i / 2 * KEYS;
+        if (use > 0) mbarrier_wait(bar_empty(bars, slot), (use - 1) & 1);
+        uint32_t tile = smem + (i % 2 ? L::V : L::K) + i / 2 % N_STAGE * L::TILE;
+        int64_t at = ((int64_t)head_kv * kv.n_position + key0) * head_dim;
+        if (i % 2)
+            copy_tile<head_dim, true>(tile, (const uint16_t *)kv.v + at, n_key - key0, thread,
+                                      bar_full(bars, slot));
+        else
+            copy_tile<head_dim, false>(tile, (const uint16_t *)kv.k + at, n_key - key0, thread,
+                                       bar_full(bars, slot));
     }
 }
 
@@ -195,13 +241,33 @@ template <int n_group> BRIM_DEVICE void turn_end(int group)
     if (n_group > 1) named_barrier_arrive(2 - group, 256);
 }
 
-template <int head_dim, int n_group>
-BRIM_DEVICE void consume(const brim_cuda_attention_args &a, uint32_t smem, int head, int row0,
+/* Whether one of the values before position n_key, dimension d, is NaN or infinite. */
+BRIM_DEVICE bool sees_not_finite(const brim_cuda_kv &kv, int head_kv, int64_t n_key, int d)
+{
+    const uint16_t *v = (const uint16_t *)kv.v + (int64_t)head_kv * kv.n_position * kv.head_dim + d;
+    for (int64_t key = 0; key < n_key; key++, v += kv.head_dim)
+        if ((*v & 0x7C00) == 0x7C00) return true;
+    return false;
+}
+
+/* What the second pass says of one result: it stands for one that is not finite though nothing the
+ * row sees is the cause. got: what the first pass has stored. */
+BRIM_DEVICE uint32_t mended(const brim_cuda_kv &kv, int head_kv, int64_t n_key, int d, uint32_t got,
+                            uint32_t again)
+{
+    return (got & 0x7F80) == 0x7F80 && !sees_not_finite(kv, head_kv, n_key, d) ? again : got;
+}
+
+/* True if a result is not finite, in the first pass. The second replaces those (mended): weights of
+ * zero do not hide a NaN or an infinity in values that a row of the tile does not see. */
+template <int head_dim, int n_group, bool second>
+BRIM_DEVICE bool consume(const brim_cuda_attention_args &a, uint32_t smem, int head, int row0,
                          int first_pos, int n_key)
 {
     typedef layout<head_dim, n_group> L;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp / 4;
-    uint32_t bars = smem + L::BARS, q = smem + L::Q + group * GROUP_ROWS * 128;
+    uint32_t bars = smem + L::BARS + (second ? L::PASS_BARS : 0),
+             q = smem + L::Q + group * GROUP_ROWS * 128;
     int row = warp * 16 + lane / 4,
         n_tile = (n_key + KEYS - 1) / KEYS; /* row: of the block's 128 */
     float scale = a.scale * ATTN_LOG2E;
@@ -259,6 +325,7 @@ BRIM_DEVICE void consume(const brim_cuda_attention_args &a, uint32_t smem, int h
     if (group == 0) turn_end<n_group>(group);
     wgmma_wait<0>();
     wgmma_pin(acc);
+    float zero = 0; /* NaN once a result is not finite */
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float sum = r.sum[h] + __shfl_xor_sync(0xFFFFFFFFu, r.sum[h], 1);
@@ -269,9 +336,22 @@ BRIM_DEVICE void consume(const brim_cuda_attention_args &a, uint32_t smem, int h
         uint32_t *out =
             (uint32_t *)((uint16_t *)a.out + at * a.out_stride + head * head_dim) + lane % 4;
 #pragma unroll
-        for (int j = 0; j < head_dim / 8; j++)
-            out[4 * j] = bf16x2_pack(acc[4 * j + 2 * h] * inv, acc[4 * j + 2 * h + 1] * inv);
+        for (int j = 0; j < head_dim / 8; j++) {
+            float x = acc[4 * j + 2 * h] * inv, y = acc[4 * j + 2 * h + 1] * inv;
+            uint32_t pair = bf16x2_pack(x, y);
+            if (second) {
+                uint32_t got = out[4 * j];
+                int64_t n_seen = first_pos + at + 1;
+                int d = 8 * j + lane % 4 * 2, head_kv = head / (a.n_head / a.kv.n_head_kv);
+                pair = mended(a.kv, head_kv, n_seen, d, got & 0xFFFF, pair & 0xFFFF) |
+                       mended(a.kv, head_kv, n_seen, d + 1, got >> 16, pair >> 16) << 16;
+            } else {
+                zero = __fmaf_rn(x, 0, __fmaf_rn(y, 0, zero));
+            }
+            out[4 * j] = pair;
+        }
     }
+    return !(zero == 0);
 }
 
 template <int head_dim, int n_group>
@@ -282,11 +362,14 @@ __global__ void __launch_bounds__(128 + 128 * n_group, 1)
     typedef layout<head_dim, n_group> L;
     uint32_t smem = (smem_u32(smem_raw) + 1023) & ~1023u, bars = smem + L::BARS;
     if (threadIdx.x == 0) {
-        mbarrier_init(bars, 1);
-        for (int slot = 0; slot < 2 * N_STAGE; slot++) {
-            mbarrier_init(bar_full(bars, slot), 1);
-            mbarrier_init(bar_empty(bars, slot), n_group * 128);
+        for (int pass = 0; pass < 2; pass++, bars += L::PASS_BARS) {
+            mbarrier_init(bars, 1);
+            for (int slot = 0; slot < 2 * N_STAGE; slot++) {
+                mbarrier_init(bar_full(bars, slot), 1);
+                mbarrier_init(bar_empty(bars, slot), n_group * 128);
+            }
         }
+        st_shared_u32(smem + L::AGAIN, 0);
         fence_mbarrier_init();
         tma_prefetch_map(&p.q);
         tma_prefetch_map(&p.k);
@@ -300,12 +383,22 @@ __global__ void __launch_bounds__(128 + 128 * n_group, 1)
     int64_t first_key = *a.first_pos;
     bool inside = first_key >= 0 && first_key + a.n_row <= a.kv.n_position;
     int first_pos = (int)first_key, end = row0 + ROWS < a.n_row ? row0 + ROWS : (int)a.n_row;
+    int n_key = first_pos + end;
     if (threadIdx.x >= n_group * 128) {
         if (n_group > 1) setmaxnreg_dec<40>();
-        if (inside) produce<head_dim, n_group>(p, smem, head, row0, first_pos + end);
+        if (!inside) return;
+        produce<head_dim, n_group>(p, smem, head, row0, n_key);
+        named_barrier_sync(4, 128 + 128 * n_group);
+        if (ld_shared_u32(smem + L::AGAIN))
+            produce_finite<head_dim, n_group>(p, smem, head, row0, n_key);
     } else {
         if (n_group > 1) setmaxnreg_inc<232>();
-        if (inside) consume<head_dim, n_group>(a, smem, head, row0, first_pos, first_pos + end);
+        if (!inside) return;
+        if (consume<head_dim, n_group, false>(a, smem, head, row0, first_pos, n_key))
+            st_shared_u32(smem + L::AGAIN, 1);
+        named_barrier_sync(4, 128 + 128 * n_group);
+        if (ld_shared_u32(smem + L::AGAIN))
+            consume<head_dim, n_group, true>(a, smem, head, row0, first_pos, n_key);
     }
 }
 

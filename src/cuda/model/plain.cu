@@ -213,9 +213,16 @@ __global__ void __launch_bounds__(256) attention_values(brim_cuda_attention_args
             return ok ? load_f32(a.kv.v, a.kv.dtype, (values + k) * head_dim + d0 + n) : 0.0f;
         },
         [&](int m, int n, float c) {
-            if (row0 + m < a.n_row && d0 + n < head_dim)
-                store_f32(a.out, BRIM_DTYPE_BF16,
-                          (row0 + m) * a.out_stride + head * head_dim + d0 + n, c);
+            if (row0 + m >= a.n_row || d0 + n >= head_dim) return;
+            if (!(fabsf(c) < CUDART_INF_F)) { /* perhaps by 0 times a value this row does not see */
+                c = 0;
+                for (int64_t k = 0; k <= first_pos + row0 + m; k++)
+                    c = __fmaf_rn(score_row(a, head, row0 + m)[k],
+                                  load_f32(a.kv.v, a.kv.dtype, (values + k) * head_dim + d0 + n),
+                                  c);
+            }
+            store_f32(a.out, BRIM_DTYPE_BF16, (row0 + m) * a.out_stride + head * head_dim + d0 + n,
+                      c);
         });
 }
 
