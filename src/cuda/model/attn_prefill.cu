@@ -8,7 +8,7 @@
  * operand of the product with the values. Two consumers take turns with the tensor cores, so that
  * one multiplies while the other does its softmax. Keys are taken 128 at a time from position 0, so
  * a row's bits follow from its own position. A block with a result that is not finite goes through
- * its tiles once more (mended). Grid: x heads, y row tiles, the longest first. */
+ * its tiles once more (consume). Grid: x heads, y row tiles, the longest first. */
 #include "cuda/model/attn.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma_f16.cuh"
@@ -241,25 +241,23 @@ template <int n_group> BRIM_DEVICE void turn_end(int group)
     if (n_group > 1) named_barrier_arrive(2 - group, 256);
 }
 
-/* Whether one of the values before position n_key, dimension d, is NaN or infinite. */
-BRIM_DEVICE bool sees_not_finite(const brim_cuda_kv &kv, int head_kv, int64_t n_key, int d)
+/* Which of two results (1, 2), dimensions d and d + 1, are not finite because of a value before
+ * position n_key. */
+BRIM_DEVICE int caused_by_values(const brim_cuda_kv &kv, int head_kv, int64_t n_key, int d)
 {
     const uint16_t *v = (const uint16_t *)kv.v + (int64_t)head_kv * kv.n_position * kv.head_dim + d;
-    for (int64_t key = 0; key < n_key; key++, v += kv.head_dim)
-        if ((*v & 0x7C00) == 0x7C00) return true;
-    return false;
+    int cause = 0;
+#pragma unroll 1
+    for (int64_t key = 0; key < n_key; key++, v += kv.head_dim) {
+        uint32_t pair = *(const uint32_t *)v;
+        cause |= (pair & 0x7C00) == 0x7C00 ? 1 : 0;
+        cause |= (pair & 0x7C000000) == 0x7C000000 ? 2 : 0;
+    }
+    return cause;
 }
 
-/* What the second pass says of one result: it stands for one that is not finite though nothing the
- * row sees is the cause. got: what the first pass has stored. */
-BRIM_DEVICE uint32_t mended(const brim_cuda_kv &kv, int head_kv, int64_t n_key, int d, uint32_t got,
-                            uint32_t again)
-{
-    return (got & 0x7F80) == 0x7F80 && !sees_not_finite(kv, head_kv, n_key, d) ? again : got;
-}
-
-/* True if a result is not finite, in the first pass. The second replaces those (mended): weights of
- * zero do not hide a NaN or an infinity in values that a row of the tile does not see. */
+/* True if a result is not finite, in the first pass. The second replaces each of those whose cause
+ * is no value that its row sees: weights of zero do not hide a NaN or an infinity in the others. */
 template <int head_dim, int n_group, bool second>
 BRIM_DEVICE bool consume(const brim_cuda_attention_args &a, uint32_t smem, int head, int row0,
                          int first_pos, int n_key)
@@ -325,6 +323,7 @@ BRIM_DEVICE bool consume(const brim_cuda_attention_args &a, uint32_t smem, int h
     if (group == 0) turn_end<n_group>(group);
     wgmma_wait<0>();
     wgmma_pin(acc);
+    uint32_t aside = q + (row - group * GROUP_ROWS) * 128 + lane % 4 * 4; /* of this lane alone */
     float zero = 0; /* NaN once a result is not finite */
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -339,19 +338,32 @@ BRIM_DEVICE bool consume(const brim_cuda_attention_args &a, uint32_t smem, int h
         for (int j = 0; j < head_dim / 8; j++) {
             float x = acc[4 * j + 2 * h] * inv, y = acc[4 * j + 2 * h + 1] * inv;
             uint32_t pair = bf16x2_pack(x, y);
-            if (second) {
-                uint32_t got = out[4 * j];
-                int64_t n_seen = first_pos + at + 1;
-                int d = 8 * j + lane % 4 * 2, head_kv = head / (a.n_head / a.kv.n_head_kv);
-                pair = mended(a.kv, head_kv, n_seen, d, got & 0xFFFF, pair & 0xFFFF) |
-                       mended(a.kv, head_kv, n_seen, d + 1, got >> 16, pair >> 16) << 16;
+            if (second) { /* aside, where this group's queries were: what follows is no place for
+                           * 64 copies of a loop */
+                st_shared_u32(aside + j / 8 * L::Q_PANEL + h * 1024 + j % 8 * 16, pair);
             } else {
                 zero = __fmaf_rn(x, 0, __fmaf_rn(y, 0, zero));
+                out[4 * j] = pair;
             }
-            out[4 * j] = pair;
         }
     }
-    return !(zero == 0);
+    if (!second) return !(zero == 0);
+    int head_kv = head / (a.n_head / a.kv.n_head_kv);
+#pragma unroll 1
+    for (int i = 0; i < head_dim / 4; i++) {
+        int h = i % 2, j = i / 2, d = 8 * j + lane % 4 * 2;
+        int64_t at = row0 + row + 8 * h;
+        if (at >= a.n_row) continue;
+        uint32_t *out = (uint32_t *)((uint16_t *)a.out + at * a.out_stride + head * head_dim + d);
+        uint32_t got = *out;
+        int bad = ((got & 0x7F80) == 0x7F80 ? 1 : 0) | ((got & 0x7F800000) == 0x7F800000 ? 2 : 0);
+        if (bad == 0) continue;
+        bad &= ~caused_by_values(a.kv, head_kv, first_pos + at + 1, d);
+        uint32_t mask = (bad & 1 ? 0xFFFFu : 0) | (bad & 2 ? 0xFFFF0000u : 0);
+        uint32_t again = ld_shared_u32(aside + j / 8 * L::Q_PANEL + h * 1024 + j % 8 * 16);
+        *out = (got & ~mask) | (again & mask);
+    }
+    return false;
 }
 
 template <int head_dim, int n_group>
