@@ -5,10 +5,20 @@
 
 #include "base/count.h"
 
+/* Measured on one H200 (bench/results/h200/w4_gemv.csv): at one and two rows the integer kernel
+ * takes 1 to 2 us less than the other, with a norm in front as long or less; from three rows on,
+ * where it multiplies for four, it takes longer. */
+enum { INT8_ROWS = 2 };
+
+/* Units of a CTA whose x the integer kernel surely holds, 640 bytes each (groups of 32), beside the
+ * smallest ring: 12 warps, two units of 3072 bytes (parameters f32). */
+enum { INT8_UNITS = 192 };
+
 /* Cycles times 2 n_sm, fitted to cold launches and to chains of dependent launches of seven shapes
- * at 1 and 8 rows (bench/results/h200/w4_gemv.csv): a unit of a pair costs a multiprocessor 30, a
- * unit of its own 400 to a warp, a CTA 400 before and after its product, each doubling of a cluster
- * 200. A second CTA of a multiprocessor hides half its time behind the first. */
+ * at 1 and 8 rows (same file; constants of its own for the integer kernel choose no better): a unit
+ * of a pair costs a multiprocessor 30, a unit of its own 400 to a warp, a CTA 400 before and after
+ * its product, each doubling of a cluster 200. A second CTA of a multiprocessor hides half its time
+ * behind the first. */
 static int64_t cost_of(const struct brim_w4_gemv_plan *plan, int n_sm)
 {
     int64_t units = brim_ceil_div(plan->n_unit, plan->split);
@@ -24,7 +34,8 @@ static int64_t cost_of(const struct brim_w4_gemv_plan *plan, int n_sm)
     return fit ? cost : cost + ((int64_t)1 << 48);
 }
 
-struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_in, int64_t n_out, int n_sm)
+struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_row, int64_t n_in, int64_t n_out,
+                                                int n_sm)
 {
     int64_t n_pair_all = brim_ceil_div(n_out, 32);
     struct brim_w4_gemv_plan best = {.n_unit = brim_ceil_div(n_in, 128)};
@@ -34,6 +45,8 @@ struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_in, int64_t n_out, int
         for (int n_pair = 1; n_pair <= BRIM_W4_GEMV_WARPS && n_pair <= n_pair_all; n_pair++) {
             struct brim_w4_gemv_plan plan = best;
             plan.split = split;
+            if (n_row <= INT8_ROWS && brim_ceil_div(best.n_unit, split) <= INT8_UNITS)
+                plan.kernel = BRIM_W4_GEMV_INT8;
             plan.n_pair = n_pair;
             plan.n_part = BRIM_W4_GEMV_WARPS / n_pair;
             if (plan.n_part > units) plan.n_part = (int)units;

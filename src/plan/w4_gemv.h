@@ -17,14 +17,14 @@ enum {
 };
 
 enum brim_w4_gemv_kernel {
-    BRIM_W4_GEMV_BF16 = 0, /* gemv.cu: what is chosen */
-    BRIM_W4_GEMV_INT8 = 1  /* gemv_int8.cu: by name only; not yet run on a GPU */
+    BRIM_W4_GEMV_BF16 = 0, /* gemv.cu: chosen for more rows */
+    BRIM_W4_GEMV_INT8 = 1  /* gemv_int8.cu: chosen for one and two */
 };
 
 /* A CTA has n_pair pairs of 16 outputs. The 128-input units of the reduction are one line cut into
  * split * n_part even parts: CTA `rank` of a cluster takes n_part of them, one a warp and pair.
- * Results depend on n_part and split (and, with a norm in front, on the number of warps), not on
- * n_row. */
+ * Results depend on the kernel, n_part and split (and, with a norm in front, on the number of
+ * warps), not on n_row. */
 struct brim_w4_gemv_plan {
     int n_pair;     /* n_pair * n_part: 1 .. BRIM_W4_GEMV_WARPS warps */
     int n_part;     /* n_part * split <= n_unit */
@@ -34,9 +34,10 @@ struct brim_w4_gemv_plan {
     enum brim_w4_gemv_kernel kernel;
 };
 
-/* From shape and multiprocessors, for every n_row alike, kernel BRIM_W4_GEMV_BF16. Dimensions >= 1.
- */
-struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_in, int64_t n_out, int n_sm);
+/* From shape and multiprocessors; n_row chooses the kernel alone, so that one and two rows share
+ * bits, and so do three to eight. Dimensions >= 1. */
+struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_row, int64_t n_in, int64_t n_out,
+                                                int n_sm);
 
 /* "bf16" or "int8"; the second form is false, and *plan as it was, where the name is neither. A
  * schedule fits both kernels. */

@@ -13,7 +13,7 @@ struct brim_w4_hopper_plan brim_w4_hopper_plan_make(int64_t n_row, int64_t n_in,
 {
     struct brim_w4_hopper_plan plan = {.kernel = BRIM_W4_KERNEL_GEMV};
     if (n_row <= BRIM_W4_GEMV_ROWS) {
-        plan.gemv = brim_w4_gemv_plan_make(n_in, n_out, n_sm);
+        plan.gemv = brim_w4_gemv_plan_make(n_row, n_in, n_out, n_sm);
     } else if (n_row <= CLUSTER_ROWS) {
         plan.kernel = BRIM_W4_KERNEL_CLUSTER;
         plan.cluster = brim_w4_cluster_plan_make(n_row, n_in, n_out, n_sm);

@@ -13,7 +13,7 @@ static brim_w4_gemv_kernel kernel;
 
 static brim_w4_gemv_plan plan_of(const problem &p, int n_sm)
 {
-    brim_w4_gemv_plan plan = brim_w4_gemv_plan_make(p.n_in, p.n_out, n_sm);
+    brim_w4_gemv_plan plan = brim_w4_gemv_plan_make(p.n_row, p.n_in, p.n_out, n_sm);
     plan.kernel = kernel;
     return plan;
 }

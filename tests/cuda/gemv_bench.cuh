@@ -100,10 +100,10 @@ static void bench_chain(buffers &b, const std::vector<brim_w4_gemv_kernel> &kern
     enum { SETS = 6, LAYERS = 36 };
     matrix qkv(2560, 6144 * SETS), o(4096, 2560 * SETS), gateup(2560, 19456 * SETS),
         down(9728, 2560 * SETS);
-    brim_w4_gemv_plan pq = brim_w4_gemv_plan_make(2560, 6144, n_sm),
-                      po = brim_w4_gemv_plan_make(4096, 2560, n_sm),
-                      pg = brim_w4_gemv_plan_make(2560, 19456, n_sm),
-                      pd = brim_w4_gemv_plan_make(9728, 2560, n_sm);
+    brim_w4_gemv_plan pq = brim_w4_gemv_plan_make(1, 2560, 6144, n_sm),
+                      po = brim_w4_gemv_plan_make(1, 4096, 2560, n_sm),
+                      pg = brim_w4_gemv_plan_make(1, 2560, 19456, n_sm),
+                      pd = brim_w4_gemv_plan_make(1, 9728, 2560, n_sm);
     auto chain = [&](int64_t rows, int pdl) {
         for (int l = 0; l < LAYERS; l++) {
             int s = l % SETS;
@@ -148,7 +148,7 @@ static void bench(const std::vector<brim_w4_gemv_kernel> &kernels, int n_sm, boo
         /* 200 MB, four times the cache. */
         int64_t sets = std::max<int64_t>(1, (400 << 20) / (s.in * s.out));
         matrix m(s.in, s.out * sets);
-        brim_w4_gemv_plan chosen = brim_w4_gemv_plan_make(s.in, s.out, n_sm);
+        brim_w4_gemv_plan chosen = brim_w4_gemv_plan_make(1, s.in, s.out, n_sm);
         for (int64_t rows : {1, 2, 4, 8}) {
             auto time = [&](const brim_w4_gemv_plan &plan, bool norm) {
                 bool wide = s.out > 100000;

@@ -15,7 +15,7 @@ static void invariants(void **state)
     for (int n_sm = 1; n_sm <= 264; n_sm += 131) {
         for (int64_t n_in = 32; n_in <= 20000; n_in = n_in * 3 / 2 + 32) {
             for (int64_t n_out = 1; n_out <= 200000; n_out = n_out * 2 + 5) {
-                struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(n_in, n_out, n_sm);
+                struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(1, n_in, n_out, n_sm);
                 assert_in_range(p.n_pair, 1, 12);
                 assert_in_range(p.n_part, 1, 12);
                 assert_in_range(p.n_pair * p.n_part, 1, BRIM_W4_GEMV_WARPS);
@@ -50,7 +50,7 @@ static void choices_of_qwen3_4b(void **state)
         {2560, 19456, 3, 4, 1, 203}, {2560, 151936, 6, 2, 1, 792},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(rows[i].n_in, rows[i].n_out, 132);
+        struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(3, rows[i].n_in, rows[i].n_out, 132);
         assert_int_equal(p.n_pair, rows[i].n_pair);
         assert_int_equal(p.n_part, rows[i].n_part);
         assert_int_equal(p.split, rows[i].split);
@@ -59,11 +59,29 @@ static void choices_of_qwen3_4b(void **state)
     }
 }
 
-/* The integer kernel comes by name alone. */
+/* One schedule for all rows; the integer kernel for one and two of them, unless x is too long. */
+static void kernels_by_rows(void **state)
+{
+    (void)state;
+    for (int64_t n_in = 32; n_in <= 2560 * 64; n_in *= 4) {
+        const struct brim_w4_gemv_plan eight = brim_w4_gemv_plan_make(8, n_in, 2560, 132);
+        for (int64_t n_row = 1; n_row <= 8; n_row++) {
+            struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(n_row, n_in, 2560, 132);
+            assert_int_equal(p.kernel, n_row <= 2 ? BRIM_W4_GEMV_INT8 : BRIM_W4_GEMV_BF16);
+            assert_int_equal(p.n_pair, eight.n_pair);
+            assert_int_equal(p.n_part, eight.n_part);
+            assert_int_equal(p.split, eight.split);
+            assert_int_equal(p.n_cta, eight.n_cta);
+        }
+    }
+    assert_int_equal(brim_w4_gemv_plan_make(1, 24576 * 8, 32, 132).kernel, BRIM_W4_GEMV_INT8);
+    assert_int_equal(brim_w4_gemv_plan_make(1, 24576 * 8 + 1, 32, 132).kernel, BRIM_W4_GEMV_BF16);
+}
+
 static void kernels_by_name(void **state)
 {
     (void)state;
-    struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(2560, 4096, 132);
+    struct brim_w4_gemv_plan p = brim_w4_gemv_plan_make(8, 2560, 4096, 132);
     assert_true(brim_w4_gemv_plan_name(&p, "int8"));
     assert_int_equal(p.kernel, BRIM_W4_GEMV_INT8);
     assert_false(brim_w4_gemv_plan_name(&p, "int"));
@@ -78,6 +96,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(invariants),
         cmocka_unit_test(choices_of_qwen3_4b),
+        cmocka_unit_test(kernels_by_rows),
         cmocka_unit_test(kernels_by_name),
     };
     return cmocka_run_group_tests_name("w4_gemv_plan", tests, NULL, NULL);

@@ -81,7 +81,8 @@ static void hopper_choice(void **state)
         assert_int_equal(p.kernel == BRIM_W4_KERNEL_GEMV, n_row <= BRIM_W4_GEMV_ROWS);
         assert_true(brim_w4_hopper_plan_ctas(&p) >= 64);
         char text[96], cut[8];
-        static const char *const names[] = {"gemv: ", "cluster: ", "stream: "};
+        const char *const names[] = {
+            n_row <= 2 ? "gemv int8: " : "gemv: ", "cluster: ", "stream: "};
         size_t len = brim_w4_hopper_plan_print(&p, text, sizeof text);
         assert_int_equal(len, strlen(text));
         assert_memory_equal(text, names[p.kernel], strlen(names[p.kernel]));

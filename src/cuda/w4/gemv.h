@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The W4 kernel for decoding, one to eight rows: weights stream once from memory into mma.sync
+ * The W4 kernels for decoding, one to eight rows: weights stream once from memory into mma.sync
  * fragments as exact codes, scale and bias are applied to the f32 sums of a group. The sums of a
- * row do not depend on the other rows or on their number: one to eight rows share bits. */
+ * row do not depend on the other rows; under one plan not on their number either, under the chosen
+ * plans one and two rows share bits (int8), and three to eight (bf16). */
 #ifndef BRIM_CUDA_W4_GEMV_H
 #define BRIM_CUDA_W4_GEMV_H
 

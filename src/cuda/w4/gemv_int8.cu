@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * See gemv.h; the shared parts and the ring of a warp in gemv.cuh, weight order in pack.h. Not yet
- * run on a GPU; checked on the emulator.
+ * See gemv.h; the shared parts and the ring of a warp in gemv.cuh, weight order in pack.h.
  *
  * Codes times x on mma.sync m16n8k32, u8 x s8, exact. A byte of a packed word holds the codes of
  * outputs g (low nibble) and g + 8: one mask gives q_g, another 16 q_(g+8), the word itself their
