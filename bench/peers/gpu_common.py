@@ -89,7 +89,7 @@ def environment(*packages):
         "cuda": torch.version.cuda,
         "versions": {p: version(p) for p in ("torch", "triton", *packages)},
         "brim": brim.__version__,
-        "commit": command("git", "log", "-1", "--format=%h", "--", "src/cuda", "src/plan", "bindings"),
+        "commit": command("git", "log", "-1", "--format=%h", "--", ":/src/cuda", ":/src/plan", ":/bindings"),
         "clock": "CUDA events around one graph replay, 256 MB written before each sample, nothing subtracted",
     }
 

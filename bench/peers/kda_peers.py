@@ -6,11 +6,16 @@ q, k, v, raw gate and beta logit ~ N(0,1) in bf16, A_log and dt_bias ~ U(0,1), l
 initial state 0.1 N(0,1) in float32, final state returned. Gates: lower bound -5, or softplus. One graph replay a sample,
 L2 flushed, median and least of 30. Outputs of both are compared before anything is timed.
 
-FLA tunes its kernels at their first call. That is done once for each gate, at --tune-shape, its configurations compiled
-by parallel processes first; the choice then holds for the other shapes (--retune tunes at every number of heads).
-The folder of fla (a wheel, unpacked) is on PYTHONPATH or installed. Writes kda_peers.csv and .json into --out.
+FLA tunes its kernels at their first call. That is done for each gate at each of --tune-shapes, its configurations
+compiled by parallel processes first; every other shape takes the choice made at the nearest number of heads (--retune
+tunes at every number of heads). Compiling needs minutes of processors and hardly the GPU: `--compile-only --jobs N`
+does it ahead, beside other work, and a later run with `--compiled` and the same Triton cache begins with tuning.
+--set tables: the rows of performance.md; sweep: tokens 512 to 65536, 1 to 96 heads, packed mixes (lower bound alone); all.
+--limit S begins no shape after S seconds; the .json names those left out. The folder of fla (a wheel, unpacked) is on
+PYTHONPATH or installed. Writes kda_peers.csv and .json into --out.
 
-usage: kda_peers.py [--out DIR] [--shapes T,H,N ...] [--gates lower_bound,softplus] [--samples N] [--no-tune]
+usage: kda_peers.py [--out DIR] [--set tables|sweep|all] [--shapes T,H,N ...] [--gates lower_bound,softplus]
+                    [--samples N] [--limit S] [--compile-only] [--compiled] [--jobs N] [--no-tune]
 """
 import argparse
 import gc
@@ -34,6 +39,16 @@ SHAPES = [(2048, 1, 1), (2048, 4, 1), (2048, 8, 1), (4096, 1, 1), (4096, 4, 1), 
           (8192, 24, 1), (16384, 16, 8), (65536, 4, 1)]
 SOFTPLUS_SHAPES = [(2048, 1, 1), (2048, 4, 1), (2048, 8, 1), (4096, 1, 1), (4096, 4, 1), (4096, 8, 1), (8192, 8, 1),
                    (8192, 12, 1), (8192, 32, 1)]
+SWEEP = [(t, h, 1) for h in (1, 4, 8, 12, 32, 64, 96) for t in (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)] + [
+    (8192, 4, 8), (8192, 64, 8), (16384, 8, 64), "1300+547+2048+963+271+3063,1", "1300+547+2048+963+271+3063,4",
+    "1024+1024+1024+1024,4", "4096+64+64+64+64+64+64,4", "4096+64+64+64+64+64+64,32"]
+
+
+def shapes_of(chosen, gate):
+    """The shapes of --set under a gate, each once."""
+    tables = SHAPES if gate == "lower_bound" else SOFTPLUS_SHAPES
+    sweep = SWEEP if gate == "lower_bound" else []
+    return list(dict.fromkeys({"tables": tables, "sweep": sweep, "all": tables + sweep}[chosen]))
 
 
 def parse_shape(shape):
@@ -104,13 +119,14 @@ def choices_now():
 
 
 def apply(choices):
-    """Every kernel keeps the configuration named for it; one without a name keeps all."""
+    """Every kernel keeps the configuration named for it; one without a name keeps all, and forgets what it chose."""
     for tuner in tuners():
+        tuner.cache.clear()
         named = choices.get(tuner.base_fn.__name__)
         tuner.configs = [c for c in tuner.all_configs if str(c) == named] or list(tuner.all_configs)
 
 
-def compile_share(gates, shape, share, n_share):
+def compile_share(gates, shapes, share, n_share):
     """Worker: compile every n_share-th configuration of every kernel into Triton's cache; times nothing."""
     from triton.runtime.autotuner import Autotuner
     original = Autotuner._bench
@@ -124,17 +140,26 @@ def compile_share(gates, shape, share, n_share):
         return original(self, *args, config=config, **meta)
 
     Autotuner._bench = bench
-    for gate in gates:
-        Case(shape, gate).fla()
+    import fla.ops.kda  # noqa: F401
+    for shape in shapes:
+        for gate in gates:
+            apply({})
+            Case(shape, gate).fla()
     torch.cuda.synchronize()
+
+
+def nearest(choices, heads):
+    """The choice, of {heads of the tuned shape: choice}, made at the number of heads nearest by ratio."""
+    return choices[min(choices, key=lambda h: max(int(h) / heads, heads / int(h)))]
 
 
 def compile_shapes(work, choices):
     """Worker: compile the chosen configurations for these gates and shapes."""
     import fla.ops.kda  # noqa: F401
     for gate, shape in work:
-        apply(choices[gate])
+        apply(nearest(choices[gate], parse_shape(shape)[1]))
         Case(shape, gate).fla()
+        torch.cuda.empty_cache()
     torch.cuda.synchronize()
 
 
@@ -150,20 +175,24 @@ def in_parallel(jobs):
             print(f"a compiling process failed: {text.strip().splitlines()[-1:]}", file=sys.stderr)
 
 
-def tune(shape, work, begin):
-    """Tune FLA's kernels at `shape` for each gate, then compile what `work`, {gate: shapes}, needs. Returns the
-    configurations chosen, {gate: {kernel: configuration}}."""
-    n = max(1, (os.cpu_count() or 2) - 1)
-    in_parallel([dict(gates=list(work), shape=shape, share=i, n_share=n) for i in range(n)])
-    print(f"configurations compiled after {time.time() - begin:.0f} s", file=sys.stderr)
-    choices = {}
+def compile_ahead(shapes, gates, n):
+    """Compile all configurations of FLA's kernels at these shapes by n processes."""
+    in_parallel([dict(gates=gates, shapes=shapes, share=i, n_share=n) for i in range(n)])
+
+
+def tune(shapes, work, n, begin):
+    """Tune FLA's kernels at `shapes` for each gate, then compile what `work`, {gate: shapes}, needs, by n processes.
+    Returns the configurations chosen, {gate: {heads: {kernel: configuration}}}."""
+    choices = {gate: {} for gate in work}
     for gate in work:
-        apply({})
-        Case(shape, gate).fla()
-        torch.cuda.synchronize()
-        choices[gate] = choices_now()
+        for shape in shapes:
+            apply({})
+            Case(shape, gate).fla()
+            torch.cuda.synchronize()
+            choices[gate][parse_shape(shape)[1]] = choices_now()
     print(f"tuned after {time.time() - begin:.0f} s", file=sys.stderr)
-    items = [(gate, shape) for gate, shapes in work.items() for shape in shapes]
+    items = sorted(((gate, shape) for gate, shapes in work.items() for shape in shapes),
+                   key=lambda item: parse_shape(item[1])[0] * parse_shape(item[1])[1])  # every worker gets some large ones
     in_parallel([dict(work=items[i::n], choices=choices) for i in range(n) if items[i::n]])
     print(f"all shapes compiled after {time.time() - begin:.0f} s", file=sys.stderr)
     return choices
@@ -175,7 +204,12 @@ def main():
     parser.add_argument("--shapes", nargs="*")
     parser.add_argument("--gates", default="lower_bound,softplus")
     parser.add_argument("--samples", type=int, default=30)
-    parser.add_argument("--tune-shape", default="4096,8,1")
+    parser.add_argument("--set", choices=("tables", "sweep", "all"), default="tables")
+    parser.add_argument("--limit", type=float, default=1e9)
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--compile-only", action="store_true")
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--tune-shapes", nargs="*", default=["4096,8,1", "8192,64,1"])
     parser.add_argument("--no-tune", action="store_true", help="FLA's first configurations: a trial of this script")
     parser.add_argument("--retune", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -185,9 +219,14 @@ def main():
         job = json.loads(args.worker)
         compile_shapes(**job) if "work" in job else compile_share(**job)
         return 0
+    os.environ["FLA_CACHE_RESULTS"] = "0"  # what one shape chose is not read back for the next
     begin = time.time()
+    if args.compile_only:
+        compile_ahead(args.tune_shapes, gates, args.jobs)
+        print(f"configurations compiled after {time.time() - begin:.0f} s", file=sys.stderr)
+        return 0
     clock = common.Clock(args.samples)
-    rows, failed, choices, allow_split = [], 0, {}, None
+    rows, failed, choices, allow_split, left_out, slower = [], 0, {}, None, [], []
     median, least = clock.floor()
     have_fla, missing = True, None
     try:
@@ -195,61 +234,74 @@ def main():
     except ImportError as error:
         have_fla, missing = False, str(error)
         print(f"flash-linear-attention is not here ({error}): brim alone is timed", file=sys.stderr)
-    work = {gate: args.shapes or (SHAPES if gate == "lower_bound" else SOFTPLUS_SHAPES) for gate in gates}
+    work = {gate: args.shapes or shapes_of(args.set, gate) for gate in gates}
     if have_fla and args.no_tune:
-        choices = {gate: {t.base_fn.__name__: str(t.all_configs[0]) for t in tuners()} for gate in gates}
+        choices = {gate: {8: {t.base_fn.__name__: str(t.all_configs[0]) for t in tuners()}} for gate in gates}
     elif have_fla and not args.retune:
-        choices = tune(args.tune_shape, work, begin)
-    for gate, shapes in work.items():
+        if not args.compiled:
+            compile_ahead(args.tune_shapes, gates, args.jobs)
+            print(f"configurations compiled after {time.time() - begin:.0f} s", file=sys.stderr)
+        choices = tune(args.tune_shapes, work, args.jobs, begin)
+    if have_fla and args.retune:
+        apply({})
+    applied = {}
+    in_order = [(gate, shape) for gate, shapes in work.items() for shape in shapes]
+    for gate, shape in sorted(in_order, key=lambda item: item[1] in SWEEP and item[1] not in SHAPES):  # tables first
+        if time.time() - begin > args.limit:
+            left_out.append(f"{gate} {shape}")
+            continue
+        case = Case(shape, gate)
+        clock.samples = args.samples if case.n_tok * case.heads < 1 << 19 else max(5, args.samples // 3)
+        if have_fla and gate in choices and nearest(choices[gate], case.heads) is not applied:
+            applied = nearest(choices[gate], case.heads)
+            apply(applied)
+        record = dict(tokens=case.name, heads=case.heads, sequences=len(case.lengths), gate=gate)
+        floor = round(case.bytes() / common.COPY_BYTES_PER_US, 2)
+
+        def row(peer, route, times):
+            rows.append({**record, "peer": peer, "route": route, "median_us": times[0], "min_us": times[1],
+                         "floor_us": floor})
+
+        theirs = None
         if have_fla:
-            apply(choices.get(gate, {}))
-        for shape in shapes:
-            case = Case(shape, gate)
-            record = dict(tokens=case.name, heads=case.heads, sequences=len(case.lengths), gate=gate)
-            floor = round(case.bytes() / common.COPY_BYTES_PER_US, 2)
-
-            def row(peer, route, times):
-                rows.append({**record, "peer": peer, "route": route, "median_us": times[0], "min_us": times[1],
-                             "floor_us": floor})
-
-            theirs = None
-            if have_fla:
-                theirs, theirs_final = case.fla()
-                times = clock.time([case.fla])
-                row("fla triton", "", times)
-                fla_us = times[0]
-            try:
-                out, final = case.brim()
-            except brim.BrimError as refused:
-                print(f"{case.name},{case.heads} {gate}: {refused}", file=sys.stderr)
-                row("brim", f"refused: {refused.text}", ("", ""))
+            theirs, theirs_final = case.fla()
+            times = clock.time([case.fla])
+            row("fla triton", "", times)
+            fla_us = times[0]
+        try:
+            out, final = case.brim()
+        except brim.BrimError as refused:
+            print(f"{case.name},{case.heads} {gate}: {refused}", file=sys.stderr)
+            row("brim", f"refused: {refused.text}", ("", ""))
+            continue
+        route, allow_split = brim.last_call()["route"], brim.last_call()["allow_split"]
+        torch.cuda.synchronize()
+        if theirs is not None:
+            e = max(((a.double() - b.double()).norm() / b.double().norm()).item()
+                    for a, b in ((out, theirs), (final, theirs_final)))
+            if not e < 1.5e-2:
+                print(f"FAILED {case.name},{case.heads} {gate}: differs from FLA by {e:.2e}; not timed",
+                      file=sys.stderr)
+                failed += 1
                 continue
-            route, allow_split = brim.last_call()["route"], brim.last_call()["allow_split"]
-            torch.cuda.synchronize()
-            if theirs is not None:
-                e = max(((a.double() - b.double()).norm() / b.double().norm()).item()
-                        for a, b in ((out, theirs), (final, theirs_final)))
-                if not e < 1.5e-2:
-                    print(f"FAILED {case.name},{case.heads} {gate}: differs from FLA by {e:.2e}; not timed",
-                          file=sys.stderr)
-                    failed += 1
-                    continue
-            times = clock.time([case.brim])
-            row("brim", route, times)
-            if theirs is not None:
-                print(f"{gate:11} {case.name:>10} H {case.heads:3} N {len(case.lengths)}  fla {fla_us:9.2f}  "
-                      f"brim {times[0]:9.2f} us ({route})  {fla_us / times[0]:.2f}x  floor {floor}", flush=True)
-            else:
-                print(f"{gate:11} {case.name:>10} H {case.heads:3}  brim {times[0]:9.2f} us ({route})", flush=True)
-            del case, theirs
-            torch.cuda.empty_cache()
+        times = clock.time([case.brim])
+        row("brim", route, times)
+        if theirs is not None:
+            slower += [f"{gate} {shape}"] if times[0] > fla_us else []
+            print(f"{gate:11} {case.name:>10} H {case.heads:3} N {len(case.lengths)}  fla {fla_us:9.2f}  "
+                  f"brim {times[0]:9.2f} us ({route})  {fla_us / times[0]:.2f}x  floor {floor}", flush=True)
+        else:
+            print(f"{gate:11} {case.name:>10} H {case.heads:3}  brim {times[0]:9.2f} us ({route})", flush=True)
+        del case, theirs
+        torch.cuda.empty_cache()
     meta = common.environment("fla-core", "fla")
-    meta.update(brim_allow_split=allow_split, clock_us=median, clock_min_us=least, fla_missing=missing, fla_configurations=choices,
-                fla_tuned_at="first configurations" if args.no_tune else "every shape" if args.retune
-                else args.tune_shape, floor="bytes of q, k, v, g, beta, out and both states / 4.3 TB/s",
+    meta.update(brim_allow_split=allow_split, clock_us=median, clock_min_us=least, slower_than_fla=slower, left_out=left_out,
+                fla_missing=missing, fla_configurations=choices,
+                fla_tuned_at="first configurations" if args.no_tune else "every shape" if args.retune else args.tune_shapes,
+                floor="bytes of q, k, v, g, beta, out and both states / 4.3 TB/s",
                 triton=triton.__version__, seconds=round(time.time() - begin))
     common.write(args.out, "kda_peers", rows, meta)
-    print(f"{len(rows)} rows, {failed} failed")
+    print(f"{len(rows)} rows, {failed} failed, {len(slower)} slower than FLA, {len(left_out)} left out")
     return failed != 0
 
 
