@@ -6,7 +6,7 @@
                            [--warmup N] [--seed N] [--prefill-logits all|last]
 
 DIR is an MLX 4-bit checkpoint (config.json, *.safetensors). bf16: weights dequantized, torch's products.
-int4: the projections of every layer through torch's _weight_int4pack_mm. Static cache, prefill and decode
+int4: every product, the head's too, through torch's _weight_int4pack_mm. Static cache, prefill and decode
 step each in a CUDA graph, tokens fed back on the device; the host waits after the first token and after
 the last. Prints one line: nanoseconds to the first token, nanoseconds from it to the last.
 """
@@ -83,14 +83,15 @@ def load(folder, kind):
     model = model.to_empty(device="cuda")
     model.model.rotary_emb = Qwen3RotaryEmbedding(config).cuda()
     for name, module in list(model.named_modules()):
-        if isinstance(module, torch.nn.Linear) and kind == "int4" and name != "lm_head":
+        source = "model.embed_tokens" if name == "lm_head" and config.tie_word_embeddings else name
+        if isinstance(module, torch.nn.Linear) and kind == "int4" and source + ".scales" in checkpoint.where:
             parent = model.get_submodule(name.rpartition(".")[0])
-            setattr(parent, name.rpartition(".")[2], Int4Linear(*checkpoint.codes(name)))
+            setattr(parent, name.rpartition(".")[2], Int4Linear(*checkpoint.codes(source)))
         elif name == "lm_head" and config.tie_word_embeddings:
             continue
         elif isinstance(getattr(module, "weight", None), torch.nn.Parameter):
             module.weight.data = checkpoint.dense(name, torch.bfloat16)
-    if config.tie_word_embeddings:
+    if config.tie_word_embeddings and isinstance(model.lm_head, torch.nn.Linear):
         model.lm_head.weight = model.model.embed_tokens.weight
     return model.eval().requires_grad_(False), config
 
