@@ -3,9 +3,10 @@
 """Plots of the GPU's results as SVG (needs matplotlib).
 
   tools/plot_gpu.py w4 bench/results/h200/w4_peers.csv [bench/results/h200/w4_sweep.csv]   time against rows
-  tools/plot_gpu.py kda bench/results/h200/kda_routes.csv bench/results/h200/kda_split.csv bench/results/h200/kda_peers_earlier.csv
+  tools/plot_gpu.py kda bench/results/h200/kda_routes.csv bench/results/h200/kda_split.csv bench/results/h200/kda_peers_earlier.csv \
+      bench/results/h200/kda_peers.csv          time against tokens; where the last one has FLA, it replaces the earlier FLA
 
-Written beside the first file, with its name.
+Written beside the peers' file (w4) or the split's (kda), with its name.
 """
 import csv
 import sys
@@ -20,7 +21,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 COLOURS = {"brim": "#1f6fb4", "brim, every M": "#8fc1e8", "cublas bf16": "#8c8c8c", "torch int4": "#c0a060",
            "split": "#1f6fb4", "split, weak gates": "#8fc1e8", "m128": "#2e8b57", "m64": "#90c9a5", "pair": "#57a87b", "queue": "#1d5c38", "c4-m128": "#c0504d",
            "c4-m64": "#d98c8a", "c5-m64": "#e0b0af", "c6-m64": "#8b1a1a", "c8-m128": "#b08fc7", "FLA": "#8c8c8c",
-           "cudnn-frontend": "#c0a060", "floor": "#333333", "memory floor": "#333333"}
+           "cudnn-frontend": "#c0a060", "brim, as chosen": "#123a5e", "floor": "#333333", "memory floor": "#333333"}
 
 
 def rows_of(name):
@@ -65,11 +66,14 @@ def plot_w4(peers, sweep):
     finish(figure, axes, peers.removesuffix(".csv") + ".svg", "rows (M)", "cold, graph replay")
 
 
-def plot_kda(own, split, peers):
+def plot_kda(own, split, peers, same_run=None):
     lines = [r for r in rows_of(own) if int(r["n_seq"]) == 1]
     cut = [r for r in rows_of(split) if int(r["n_seq"]) == 1]
     other = [r for r in rows_of(peers) if r["shape"] == "1 sequence" and r["impl"] in ("fla_triton", "cudnn_kda_hopper_cuda")
              and "raw gates -12" not in r["note"]]
+    now = [r for r in rows_of(same_run) if r["gate"] == "lower_bound" and r["sequences"] == "1"] if same_run else []
+    if now:
+        other = [r for r in other if r["impl"] != "fla_triton"]
     figure, axes = plt.subplots(2, 3, figsize=(13, 7), squeeze=False)
     for ax, n_head in zip(axes.flat, (1, 4, 8, 12, 64, 96)):
         series = {}
@@ -84,6 +88,10 @@ def plot_kda(own, split, peers):
             if int(r["heads_or_outputs"]) == n_head:
                 name = "FLA" if r["impl"] == "fla_triton" else "cudnn-frontend"
                 series.setdefault(name, []).append((int(r["M_or_T"]), float(r["median_us"])))
+        for r in now:
+            if int(r["heads"]) == n_head and r["median_us"]:
+                name = "FLA" if r["peer"] == "fla triton" else "brim, as chosen"
+                series.setdefault(name, []).append((int(r["tokens"]), float(r["median_us"])))
         for name, at in series.items():
             ax.plot(*zip(*sorted(set(at))), marker="o", ms=3, lw=1.2, color=COLOURS.get(name), label=name)
         tokens = sorted({t for at in series.values() for t, _ in at})
@@ -100,7 +108,7 @@ def main():
     if sys.argv[1] == "w4":
         plot_w4(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)
     else:
-        plot_kda(*sys.argv[2:5])
+        plot_kda(*sys.argv[2:6])
 
 
 if __name__ == "__main__":
