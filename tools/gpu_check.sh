@@ -5,6 +5,8 @@
 #   peers               the Python binding on torch tensors, against float64 and flash-linear-attention, which is
 #                       found by PYTHONPATH (fla-core's wheel, unpacked, will do); BRIM_LIBRARY names the library
 #   bench-peers         torch and flash-linear-attention beside brim (bench/peers/w4_peers.py, kda_peers.py)
+#   bench-progression   a synthetic Qwen3-4B whole, brim's levels beside transformers (bf16, int4) and MLX, where these are installed
+#                       (bench/peers/model_peers.py); MODEL4B: the model, else it is made
 #   w4-op               the public W4 operator: values, launches, bits, refusals
 #   model-kernels       the model's own kernels and the sampler against plain C
 #   model               the whole engine: goldens at every level, CPU beside GPU
@@ -130,7 +132,7 @@ for part in "$@"; do
             step "peers-$test.log" env PYTHONPATH="$binding:$binding/tests:${PYTHONPATH:-}" python3 -m unittest "$test"
         done
         ;;
-    bench-peers) for peer in w4 kda; do limit=600 step "$peer-peers.log" python3 "$root/bench/peers/${peer}_peers.py" --out "$out"; done ;;
+    bench-peers) for peer in w4 kda; do limit=900 step "$peer-peers.log" python3 "$root/bench/peers/${peer}_peers.py" --out "$out"; done ;;
     w4-op) step w4-op.log "$programs/gpu_check_w4_op" ;;
     # The whole engine, from the source directory: goldens, CPU beside GPU. MODEL: a SmolLM2 file.
     model) limit=600 step model.log "$programs/gpu_check_engine" --synth qwen3-0.6b ${MODEL:+--model "$MODEL"} ;;
@@ -193,6 +195,14 @@ for part in "$@"; do
         bench model.csv levels
         limit=600 step model_profile.txt python3 "$root/tools/profile_model.py" "$(dirname "$brim")/libbrim.so" "$work/qwen3-4b" \
             --prefill 32 --prefill 128 --prefill 2048
+        rm -r "$work"
+        ;;
+    bench-progression)
+        brim=$programs/brim
+        [ -x "$brim" ] || brim=$programs/../brim
+        work=$(mktemp -d)
+        [ -n "${MODEL4B:-}" ] || "$brim" synth --quiet --preset qwen3-4b "$work/qwen3-4b"
+        limit=900 step progression.log python3 "$root/bench/peers/model_peers.py" --brim "$brim" --model "${MODEL4B:-$work/qwen3-4b}" --out "$out"
         rm -r "$work"
         ;;
     bench-w4-op) bench w4_split.csv "$programs/gpu_check_w4_op" bench ;;

@@ -4,7 +4,8 @@
 
   tools/plot_gpu.py w4 bench/results/h200/w4_peers.csv [bench/results/h200/w4_sweep.csv]   time against rows
   tools/plot_gpu.py kda bench/results/h200/kda_routes.csv bench/results/h200/kda_split.csv bench/results/h200/kda_peers_earlier.csv \
-      bench/results/h200/kda_peers.csv          time against tokens; where the last one has FLA, it replaces the earlier FLA
+      bench/results/h200/kda_peers.csv          time against tokens; where the last one has FLA, it replaces the earlier FLA;
+                                                            the first may be several, with commas (kda_sweep*.csv)
 
 Written beside the peers' file (w4) or the split's (kda), with its name.
 """
@@ -67,7 +68,7 @@ def plot_w4(peers, sweep):
 
 
 def plot_kda(own, split, peers, same_run=None):
-    lines = [r for r in rows_of(own) if int(r["n_seq"]) == 1]
+    lines = [r for name in own.split(",") for r in rows_of(name) if int(r["n_seq"]) == 1]
     cut = [r for r in rows_of(split) if int(r["n_seq"]) == 1]
     other = [r for r in rows_of(peers) if r["shape"] == "1 sequence" and r["impl"] in ("fla_triton", "cudnn_kda_hopper_cuda")
              and "raw gates -12" not in r["note"]]

@@ -11,6 +11,7 @@ On a GPU: one sample for `brim bench progression --peer`, by mlx-lm's own genera
 token, nanoseconds from it to the last.
 """
 import argparse
+import importlib.metadata
 import json
 import pathlib
 import random
@@ -57,7 +58,11 @@ def main():
     p.add_argument("--warmup", type=int, default=2)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--prefill-logits", choices=("last",), default="last")  # mlx-lm makes no others
+    p.add_argument("--versions", action="store_true", help="print the versions of mlx's packages and end")
     a = p.parse_args()
+    if a.versions:
+        print(json.dumps({d.name: d.version for d in importlib.metadata.distributions() if d.name.startswith("mlx")}))
+        return
     a.model = a.model or a.directory
     mx.set_default_device(mx.gpu if a.device == "gpu" else mx.cpu)
     if a.input_len:
