@@ -220,25 +220,28 @@ static int run_context(const struct bench_context *ctx, int64_t context)
 
 /* ---- report ---------------------------------------------------------------------------------- */
 
-/* What the device did: each implementation's schedule and the kernels that ran (accumulate, reduce
- * or all), then the last one's share of the floor. The clock's own part is not taken off. */
+/* What the device did: each implementation's schedule, the kernels that ran (accumulate + reduce,
+ * or all) and its share of the floor. The clock's own part is not taken off. */
 static void print_schedule(const struct result *r, bool cuda)
 {
     for (int k = 0; k < r->n_impl && cuda; k++) {
-        if (r->accumulates[k])
-            printf("  [%s: %d+%d]", r->plan[k], r->accumulates[k], r->reduces[k]);
-        else
-            printf("  [%s%s%d]", r->plan[k], r->plan[k][0] ? ": " : "", r->n_kernel[k]);
+        printf("  [%s%s%d", r->plan[k], r->plan[k][0] ? ": " : "",
+               r->accumulates[k] ? r->accumulates[k] : r->n_kernel[k]);
+        if (r->accumulates[k]) printf("+%d", r->reduces[k]);
+        if (r->floor_us > 0) printf(", %.0f %%", 100 * r->floor_us / r->stats[k].median);
+        printf("]");
     }
-    if (cuda && r->floor_us > 0)
-        printf("  %.0f %% of %.2f us", 100 * r->floor_us / r->stats[r->n_impl - 1].median,
-               r->floor_us);
+    if (cuda && r->floor_us > 0) printf("  of %.2f us", r->floor_us);
     printf("\n");
 }
 
 /* Section by section; the last column is the first implementation's time over the last one's. */
-static void print_table(bool cuda)
+static void print_table(const struct bench_cuda *cuda)
 {
+    if (cuda)
+        printf("%s: policy %s, %s, weights %s\n\n", cuda->info.name,
+               cuda->course ? "course" : "device", cuda->graph ? "graph replay" : "plain launches",
+               args.cold_mib ? "cold" : "hot");
     bool first = true;
     for (int section = 0; section < N_SECTION; section++) {
         int header = 0; /* implementations named by the header above */
@@ -255,7 +258,7 @@ static void print_table(bool cuda)
             printf("  %-28s", r->name);
             for (int k = 0; k < r->n_impl; k++) printf("%12.2f", r->stats[k].median);
             printf("%11.2fx", r->stats[0].median / r->stats[r->n_impl - 1].median);
-            print_schedule(r, cuda);
+            print_schedule(r, cuda != NULL);
         }
     }
 }
@@ -318,6 +321,8 @@ static void print_json(FILE *out, const struct bench_context *ctx)
                 jw_int_at(&json, "accumulates", r->accumulates[k]);
                 jw_int_at(&json, "reduces", r->reduces[k]);
                 jw_int_at(&json, "kernels", r->n_kernel[k]);
+                if (r->floor_us > 0)
+                    jw_real_at(&json, "floor_fraction", r->floor_us / r->stats[k].median);
             }
             jw_real_at(&json, "median_us", r->stats[k].median);
             jw_real_at(&json, "min_us", r->stats[k].min);
@@ -343,7 +348,7 @@ static int report(const struct bench_context *ctx)
                                   &results[i].stats[k]))
                 return cli_out_of_memory();
     bool to_stdout = args.json_output && !strcmp(args.json_output, "-");
-    if (!to_stdout) print_table(ctx->cuda != NULL);
+    if (!to_stdout) print_table(ctx->cuda);
     if (!args.json_output) return CLI_OK;
     FILE *out = to_stdout ? stdout : fopen(args.json_output, "w");
     bool ok = out != NULL;

@@ -329,8 +329,8 @@ static brim_status add_form(struct bench_case *c, const char *name, enum form fo
     c->impl[i].accumulates = plan.accumulates;
     c->impl[i].reduces = plan.reduces;
     if (plan.workspace_bytes > p->workspace_bytes) {
-        BRIM_TRY(bench_cuda_block(&p->base, &p->workspace, NULL, plan.workspace_bytes, err));
-        p->workspace_bytes = plan.workspace_bytes;
+        p->workspace_bytes = (plan.workspace_bytes + 255) / 256 * 256;
+        BRIM_TRY(bench_cuda_block(&p->base, &p->workspace, NULL, p->workspace_bytes, err));
         BRIM_TRY(brim_w4_workspace_init(BRIM_KERNEL_CUDA, p->workspace, p->workspace_bytes,
                                         p->base.dev->stream, err));
     }

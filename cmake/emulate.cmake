@@ -1,5 +1,5 @@
 # The CUDA kernels on the CPU (docs/verification.md): src/cuda compiled as C++ against tests/emu, which
-# needs no CUDA toolkit, and the checks of tests/cuda as programs emu_<name>. Nothing else is built.
+# needs no CUDA toolkit, the checks of tests/cuda as programs emu_<name>, and the command as emu_brim.
 option(BRIM_EMULATE "Build the CUDA kernels for the emulator on the CPU, and their checks" OFF)
 if(BRIM_EMULATE)
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" OR NOT CMAKE_SYSTEM_NAME STREQUAL "Linux")
@@ -49,10 +49,34 @@ function(brim_emulated_test name program cost seeds)
   endforeach()
 endfunction()
 
+# The command line on the emulated device; tests/emu/test_cli.sh runs it.
+function(brim_emulated_command)
+  file(GLOB cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/app/cli/*.c)
+  file(GLOB bench_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*.c)
+  set_source_files_properties(${bench_sources} PROPERTIES INCLUDE_DIRECTORIES
+                              ${PROJECT_SOURCE_DIR}/src)
+  add_executable(emu_brim ${cli_sources} ${bench_sources} $<TARGET_OBJECTS:brim_engine_objects>
+                 $<TARGET_OBJECTS:brim_kernel_objects> $<TARGET_OBJECTS:brim_cuda_objects>)
+  set_target_properties(emu_brim PROPERTIES LINKER_LANGUAGE CXX)
+  target_compile_definitions(emu_brim PRIVATE _POSIX_C_SOURCE=200809L)
+  target_include_directories(emu_brim PRIVATE ${PROJECT_SOURCE_DIR}/include
+                             ${PROJECT_SOURCE_DIR}/app/cli)
+  target_link_libraries(emu_brim PRIVATE PkgConfig::JANSSON PkgConfig::PCRE2 PkgConfig::UTF8PROC
+                        Threads::Threads m)
+  brim_warnings(emu_brim)
+  add_test(NAME emu/cli COMMAND bash ${PROJECT_SOURCE_DIR}/tests/emu/test_cli.sh
+           $<TARGET_FILE:emu_brim>)
+  set_tests_properties(emu/cli PROPERTIES LABELS emu TIMEOUT 900 COST 60 SKIP_RETURN_CODE 77)
+endfunction()
+
 function(brim_emulated_programs)
+  if(TARGET brim_engine_objects)
+    brim_emulated_command()
+  endif()
   file(GLOB programs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.c
        ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.cu ${PROJECT_SOURCE_DIR}/tests/cuda/bench_kda.c)
-  foreach(source ${programs} ${PROJECT_SOURCE_DIR}/tests/emu/test_emu.cpp)
+  foreach(source ${programs} ${PROJECT_SOURCE_DIR}/tests/emu/test_emu.cpp
+          ${PROJECT_SOURCE_DIR}/tests/emu/test_device_engine.c)
     get_filename_component(name ${source} NAME_WE)
     if(name MATCHES "_engine$" AND NOT TARGET brim_engine_objects)
       continue()

@@ -490,7 +490,8 @@ brim_status brim_cuda_op_sample(struct brim_step *step, const struct brim_rows *
         return BRIM_OK;
     }
     assert(args->n_recent <= step->shape.kv.n_position);
-    BRIM_TRY(brim_cuda_step_wait(step, err)); /* what it reads may be rewritten now */
+    /* No kernel in flight reads these: every draw is waited for, and the likeliest token, which a
+     * step may still be choosing, needs neither. */
     step->result->uniform = args->uniform;
     if (args->n_recent > 0)
         memcpy(step->recent, args->recent, (size_t)args->n_recent * sizeof *args->recent);

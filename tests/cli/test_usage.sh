@@ -89,6 +89,15 @@ run bench progression "$models/llama_tied" --variant hopper
 expect_error 2 "--variant: hopper needs --device cuda; the cpu has dense, matvec, tiled and split-k"
 run run tests/golden/models/llama_tied hi --device cuda --activations int8
 expect_error 1 "device cuda: int8 activations are a mode of the CPU; a GPU rounds to bf16"
+# Without CUDA, a driver or a device that fits: the reason, and an exit code of 1, from every command.
+for command in "run $models/llama_tied hi --raw -n 1" "bench model $models/llama_tied -p 3 -n 1 -r 1" "bench kda --set lengths" \
+    "bench operators --model smollm2-135m --section embedding" "bench progression $models/llama_tied --variant tiled --no-check"; do
+    # shellcheck disable=SC2086 # a list of words
+    run $command --device cuda
+    [ "$code" = 0 ] && [ -e /dev/nvidia0 ] && continue
+    [ "$code" = 1 ] && [ -z "$out" ] && grep -qE '^brim: error: .*(has no CUDA kernels|no such CUDA device|the NVIDIA driver is missing or older|compute capability)' \
+        <<<"$err" || complain "does not say why there is no CUDA"
+done
 run run "$work/none.gguf" hi
 [ "$code" = 1 ] || complain "a missing model: exit code $code, expected 1"
 grep -q "^brim: error: .*none\.gguf" <<<"$err" || complain "the missing model is not named"

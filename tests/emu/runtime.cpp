@@ -11,146 +11,14 @@
 #include "cuda.h"
 #include "cuda/launch.h"
 #include "cuda_runtime.h"
+#include "emu_count.h"
 #include "emu_tensormap.h"
 
 enum : size_t {
     PAGE = 4096,
-    TOTAL_BYTES = (size_t)8 << 30,
-    SMEM_OPTIN_BYTES = 232448,
-    SMEM_FREE_BYTES = 48 * 1024 /* dynamic shared memory that need not be asked for */
+    HOST_BYTES = (size_t)8 << 30, /* the largest page-locked block */
+    SMEM_FREE_BYTES = 48 * 1024   /* dynamic shared memory that need not be asked for */
 };
-
-/* ---- errors -----------------------------------------------------------------------------------
- */
-
-static thread_local cudaError_t last_error;
-
-static cudaError_t fail(cudaError_t code)
-{
-    if (code != cudaSuccess) last_error = code;
-    return code;
-}
-
-extern "C" const char *cudaGetErrorName(cudaError_t code)
-{
-    switch (code) {
-    case cudaSuccess:
-        return "cudaSuccess";
-    case cudaErrorInvalidValue:
-        return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation:
-        return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidConfiguration:
-        return "cudaErrorInvalidConfiguration";
-    case cudaErrorInvalidDevice:
-        return "cudaErrorInvalidDevice";
-    case cudaErrorInvalidDeviceFunction:
-        return "cudaErrorInvalidDeviceFunction";
-    case cudaErrorInvalidResourceHandle:
-        return "cudaErrorInvalidResourceHandle";
-    case cudaErrorNoDevice:
-        return "cudaErrorNoDevice";
-    case cudaErrorInsufficientDriver:
-        return "cudaErrorInsufficientDriver";
-    case cudaErrorNoKernelImageForDevice:
-        return "cudaErrorNoKernelImageForDevice";
-    case cudaErrorNotReady:
-        return "cudaErrorNotReady";
-    case cudaErrorStreamCaptureUnsupported:
-        return "cudaErrorStreamCaptureUnsupported";
-    case cudaErrorStreamCaptureInvalidated:
-        return "cudaErrorStreamCaptureInvalidated";
-    case cudaErrorIllegalState:
-        return "cudaErrorIllegalState";
-    }
-    return "unknown";
-}
-
-extern "C" const char *cudaGetErrorString(cudaError_t code)
-{
-    return cudaGetErrorName(code);
-}
-
-extern "C" cudaError_t cudaGetLastError(void)
-{
-    cudaError_t code = last_error;
-    last_error = cudaSuccess;
-    return code;
-}
-
-extern "C" cudaError_t cudaPeekAtLastError(void)
-{
-    return last_error;
-}
-
-/* ---- device: an H200's figures but for its memory ---------------------------------------------
- */
-
-extern "C" cudaError_t cudaGetDeviceCount(int *n)
-{
-    *n = 1;
-    return cudaSuccess;
-}
-
-extern "C" cudaError_t cudaGetDevice(int *device)
-{
-    *device = 0;
-    return cudaSuccess;
-}
-
-extern "C" cudaError_t cudaSetDevice(int device)
-{
-    return fail(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
-}
-
-extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
-{
-    if (device != 0) return fail(cudaErrorInvalidDevice);
-    memset(prop, 0, sizeof *prop);
-    snprintf(prop->name, sizeof prop->name, "emulated H200");
-    prop->major = 9;
-    prop->multiProcessorCount = 132;
-    prop->l2CacheSize = 60 << 20;
-    prop->totalGlobalMem = TOTAL_BYTES;
-    prop->sharedMemPerBlockOptin = SMEM_OPTIN_BYTES;
-    prop->sharedMemPerMultiprocessor = SMEM_OPTIN_BYTES + 1024;
-    return cudaSuccess;
-}
-
-extern "C" cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int device)
-{
-    if (device != 0) return fail(cudaErrorInvalidDevice);
-    switch (which) {
-    case cudaDevAttrMultiProcessorCount:
-        *value = 132;
-        return cudaSuccess;
-    case cudaDevAttrL2CacheSize:
-        *value = 60 << 20;
-        return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor:
-        *value = 9;
-        return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor:
-        *value = 0;
-        return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *value = SMEM_OPTIN_BYTES;
-        return cudaSuccess;
-    }
-    return fail(cudaErrorInvalidValue);
-}
-
-extern "C" cudaError_t cudaDriverGetVersion(int *version)
-{
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
-
-extern "C" cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
 
 /* ---- memory ------------------------------------------------------------------------------------
  */
@@ -203,17 +71,19 @@ static cudaError_t allocate(void **out, size_t n_bytes, bool host)
     std::call_once(once, catch_faults);
     *out = nullptr;
     if (n_bytes == 0) return cudaSuccess;
+    emu_count(host ? &emu_calls::host_alloc : &emu_calls::alloc);
+    if (emu_allocation_fails()) return emu_fail(cudaErrorMemoryAllocation);
     std::lock_guard<std::mutex> hold(memory_lock);
-    if (n_bytes > TOTAL_BYTES || (!host && used_bytes + n_bytes > TOTAL_BYTES))
-        return fail(cudaErrorMemoryAllocation);
+    if (n_bytes > HOST_BYTES || (!host && used_bytes + n_bytes > emu_device.total_bytes))
+        return emu_fail(cudaErrorMemoryAllocation);
     size_t whole = (n_bytes + 15) & ~(size_t)15, data = (whole + PAGE - 1) & ~(PAGE - 1);
     size_t map_bytes = data + 2 * PAGE;
     char *map = (char *)mmap(nullptr, map_bytes, PROT_NONE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED) return fail(cudaErrorMemoryAllocation);
+    if (map == MAP_FAILED) return emu_fail(cudaErrorMemoryAllocation);
     if (mprotect(map + PAGE, data, PROT_READ | PROT_WRITE)) {
         munmap(map, map_bytes);
-        return fail(cudaErrorMemoryAllocation);
+        return emu_fail(cudaErrorMemoryAllocation);
     }
     char *at = map + PAGE + data - whole;
     memset(map + PAGE, 0xFF, data);
@@ -226,10 +96,11 @@ static cudaError_t allocate(void **out, size_t n_bytes, bool host)
 static cudaError_t release(void *memory, bool host)
 {
     if (!memory) return cudaSuccess;
+    emu_count(host ? &emu_calls::host_free : &emu_calls::free);
     std::lock_guard<std::mutex> hold(memory_lock);
     auto found = allocations.find((char *)memory);
     if (found == allocations.end() || found->second.host != host)
-        return fail(cudaErrorInvalidValue);
+        return emu_fail(cudaErrorInvalidValue);
     munmap(found->second.map, found->second.map_bytes);
     if (!host) used_bytes -= found->second.n_bytes;
     allocations.erase(found);
@@ -276,9 +147,15 @@ extern "C" cudaError_t cudaFreeHost(void *memory)
 extern "C" cudaError_t cudaMemGetInfo(size_t *n_free, size_t *n_total)
 {
     std::lock_guard<std::mutex> hold(memory_lock);
-    *n_free = TOTAL_BYTES - used_bytes;
-    *n_total = TOTAL_BYTES;
+    *n_free = emu_device.total_bytes - used_bytes;
+    *n_total = emu_device.total_bytes;
     return cudaSuccess;
+}
+
+extern "C" size_t emu_used_bytes(void)
+{
+    std::lock_guard<std::mutex> hold(memory_lock);
+    return used_bytes;
 }
 
 /* Whether n_bytes from there on may be what the caller says: device memory lies whole in one
@@ -333,7 +210,7 @@ static cudaError_t capture_forbids(void)
 {
     if (strict_captures.empty()) return cudaSuccess;
     for (cudaStream_t s : strict_captures) s->broken = true;
-    return fail(cudaErrorStreamCaptureUnsupported);
+    return emu_fail(cudaErrorStreamCaptureUnsupported);
 }
 
 static bool is_captured(cudaStream_t stream)
@@ -346,7 +223,7 @@ static cudaError_t submit(cudaStream_t stream, enum cudaGraphNodeType type,
                           const cudaKernelNodeParams *params, std::function<void()> work)
 {
     if (is_captured(stream)) {
-        if (stream->broken) return fail(cudaErrorStreamCaptureInvalidated);
+        if (stream->broken) return emu_fail(cudaErrorStreamCaptureInvalidated);
         auto node = std::make_shared<CUgraphNode_st>();
         node->type = type;
         if (params) node->params = *params;
@@ -356,12 +233,16 @@ static cudaError_t submit(cudaStream_t stream, enum cudaGraphNodeType type,
     }
     if (!stream)
         if (cudaError_t code = capture_forbids()) return code;
+    emu_count(type == cudaGraphNodeTypeKernel   ? &emu_calls::launch
+              : type == cudaGraphNodeTypeMemcpy ? &emu_calls::copy
+                                                : &emu_calls::fill);
     work();
     return cudaSuccess;
 }
 
 extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
 {
+    emu_count(&emu_calls::create);
     *out = new CUstream_st();
     return cudaSuccess;
 }
@@ -373,7 +254,7 @@ extern "C" cudaError_t cudaStreamCreate(cudaStream_t *out)
 
 extern "C" cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    if (!stream) return fail(cudaErrorInvalidResourceHandle);
+    if (!stream) return emu_fail(cudaErrorInvalidResourceHandle);
     if (stream->capture) {
         cudaGraph_t graph;
         if (cudaStreamEndCapture(stream, &graph) == cudaSuccess) cudaGraphDestroy(graph);
@@ -384,16 +265,19 @@ extern "C" cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    emu_count(&emu_calls::wait);
     if (is_captured(stream)) {
         stream->broken = true;
-        return fail(cudaErrorStreamCaptureUnsupported);
+        return emu_fail(cudaErrorStreamCaptureUnsupported);
     }
     return cudaSuccess;
 }
 
 extern "C" cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-    return cudaStreamSynchronize(stream);
+    if (!is_captured(stream)) return cudaSuccess;
+    stream->broken = true;
+    return emu_fail(cudaErrorStreamCaptureUnsupported);
 }
 
 extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
@@ -403,13 +287,15 @@ extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
 
 extern "C" cudaError_t cudaDeviceSynchronize(void)
 {
+    emu_count(&emu_calls::wait);
     return capture_forbids();
 }
 
 extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-    if (!stream) return fail(cudaErrorStreamCaptureUnsupported);
-    if (stream->capture) return fail(cudaErrorIllegalState);
+    emu_count(&emu_calls::create);
+    if (!stream) return emu_fail(cudaErrorStreamCaptureUnsupported);
+    if (stream->capture) return emu_fail(cudaErrorIllegalState);
     stream->capture = new CUgraph_st();
     stream->mode = mode;
     stream->broken = false;
@@ -420,14 +306,14 @@ extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStre
 extern "C" cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
     *out = nullptr;
-    if (!is_captured(stream)) return fail(cudaErrorIllegalState);
+    if (!is_captured(stream)) return emu_fail(cudaErrorIllegalState);
     auto found = std::find(strict_captures.begin(), strict_captures.end(), stream);
     if (found != strict_captures.end()) strict_captures.erase(found);
     CUgraph_st *graph = stream->capture;
     stream->capture = nullptr;
     if (stream->broken) {
         delete graph;
-        return fail(cudaErrorStreamCaptureInvalidated);
+        return emu_fail(cudaErrorStreamCaptureInvalidated);
     }
     *out = graph;
     return cudaSuccess;
@@ -469,7 +355,7 @@ extern "C" cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraph
 extern "C" cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node,
                                                     struct cudaKernelNodeParams *params)
 {
-    if (node->type != cudaGraphNodeTypeKernel) return fail(cudaErrorInvalidValue);
+    if (node->type != cudaGraphNodeTypeKernel) return emu_fail(cudaErrorInvalidValue);
     *params = node->params;
     return cudaSuccess;
 }
@@ -477,6 +363,7 @@ extern "C" cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node,
 extern "C" cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
                                             unsigned long long)
 {
+    emu_count(&emu_calls::create);
     *out = new CUgraphExec_st{graph->nodes};
     return cudaSuccess;
 }
@@ -488,8 +375,12 @@ extern "C" cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
 
 extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
 {
-    if (is_captured(stream)) return fail(cudaErrorStreamCaptureUnsupported);
-    for (const auto &node : graph->nodes) node->work();
+    if (is_captured(stream)) return emu_fail(cudaErrorStreamCaptureUnsupported);
+    emu_count(&emu_calls::graph_launch);
+    for (const auto &node : graph->nodes) {
+        if (node->type == cudaGraphNodeTypeKernel) emu_count(&emu_calls::graph_kernel);
+        node->work();
+    }
     return cudaSuccess;
 }
 
@@ -513,11 +404,14 @@ static cudaError_t copy_lines(void *to, size_t to_pitch, const void *from, size_
                               cudaStream_t stream)
 {
     if (line_bytes == 0 || n_line == 0) return cudaSuccess;
-    if (line_bytes > to_pitch || line_bytes > from_pitch) return fail(cudaErrorInvalidValue);
+    if (line_bytes > to_pitch || line_bytes > from_pitch) return emu_fail(cudaErrorInvalidValue);
     for (size_t i = 0; i < n_line; i++)
         if (!copy_allowed((char *)to + i * to_pitch, (const char *)from + i * from_pitch,
                           line_bytes, kind))
-            return fail(cudaErrorInvalidValue);
+            return emu_fail(cudaErrorInvalidValue);
+    if (!is_captured(stream) && !range_is(to, line_bytes, false) &&
+        range_is(from, line_bytes, false))
+        emu_count_upload(line_bytes * n_line);
     return submit(stream, cudaGraphNodeTypeMemcpy, nullptr, [=] {
         for (size_t i = 0; i < n_line; i++)
             memmove((char *)to + i * to_pitch, (const char *)from + i * from_pitch, line_bytes);
@@ -528,9 +422,10 @@ static cudaError_t fill_lines(void *to, size_t pitch, int byte, size_t line_byte
                               cudaStream_t stream)
 {
     if (line_bytes == 0 || n_line == 0) return cudaSuccess;
-    if (line_bytes > pitch) return fail(cudaErrorInvalidValue);
+    if (line_bytes > pitch) return emu_fail(cudaErrorInvalidValue);
     for (size_t i = 0; i < n_line; i++)
-        if (!range_is((char *)to + i * pitch, line_bytes, true)) return fail(cudaErrorInvalidValue);
+        if (!range_is((char *)to + i * pitch, line_bytes, true))
+            return emu_fail(cudaErrorInvalidValue);
     return submit(stream, cudaGraphNodeTypeMemset, nullptr, [=] {
         for (size_t i = 0; i < n_line; i++) memset((char *)to + i * pitch, byte, line_bytes);
     });
@@ -593,6 +488,7 @@ struct CUevent_st {
 
 extern "C" cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
+    emu_count(&emu_calls::create);
     *out = new CUevent_st();
     (*out)->timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
@@ -619,6 +515,7 @@ extern "C" cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 extern "C" cudaError_t cudaEventSynchronize(cudaEvent_t)
 {
+    emu_count(&emu_calls::wait);
     return cudaSuccess;
 }
 
@@ -630,7 +527,7 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t)
 extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
     if (!begin->recorded || !end->recorded || !begin->timed || !end->timed)
-        return fail(cudaErrorInvalidResourceHandle);
+        return emu_fail(cudaErrorInvalidResourceHandle);
     *ms = (float)((double)(end->at.tv_sec - begin->at.tv_sec) * 1e3 +
                   (double)(end->at.tv_nsec - begin->at.tv_nsec) * 1e-6);
     return cudaSuccess;
@@ -662,9 +559,9 @@ extern "C" cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAtt
 {
     std::lock_guard<std::mutex> hold(kernel_lock);
     auto found = kernels.find(kernel);
-    if (found == kernels.end()) return fail(cudaErrorInvalidDeviceFunction);
+    if (found == kernels.end()) return emu_fail(cudaErrorInvalidDeviceFunction);
     if (which == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-        if (value < 0 || (size_t)value > SMEM_OPTIN_BYTES) return fail(cudaErrorInvalidValue);
+        if (value < 0 || (size_t)value > SMEM_OPTIN_BYTES) return emu_fail(cudaErrorInvalidValue);
         found->second.smem_bytes = std::max((size_t)value, (size_t)SMEM_FREE_BYTES);
     } else {
         found->second.large_cluster = value != 0;
@@ -676,7 +573,7 @@ extern "C" cudaError_t cudaFuncGetName(const char **name, const void *kernel)
 {
     std::lock_guard<std::mutex> hold(kernel_lock);
     auto found = kernels.find(kernel);
-    if (found == kernels.end()) return fail(cudaErrorInvalidDeviceFunction);
+    if (found == kernels.end()) return emu_fail(cudaErrorInvalidDeviceFunction);
     *name = found->second.what.name;
     return cudaSuccess;
 }
@@ -688,25 +585,26 @@ extern "C" cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, con
     {
         std::lock_guard<std::mutex> hold(kernel_lock);
         auto found = kernels.find(kernel);
-        if (found == kernels.end()) return fail(cudaErrorInvalidDeviceFunction);
+        if (found == kernels.end()) return emu_fail(cudaErrorInvalidDeviceFunction);
         k = found->second;
     }
+    if (emu_device.launch_error) return emu_fail((cudaError_t)emu_device.launch_error);
     dim3 grid = config->gridDim, block = config->blockDim;
     unsigned cluster = 1, smem_bytes = (unsigned)config->dynamicSmemBytes;
     for (unsigned i = 0; i < config->numAttrs; i++)
         if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
             cluster = config->attrs[i].val.clusterDim.x;
             if (config->attrs[i].val.clusterDim.y != 1 || config->attrs[i].val.clusterDim.z != 1)
-                return fail(cudaErrorInvalidConfiguration);
+                return emu_fail(cudaErrorInvalidConfiguration);
         }
     uint64_t n_thread = (uint64_t)block.x * block.y * block.z;
     if (n_thread == 0 || n_thread > 1024 || block.z > 64 || grid.x == 0 || grid.x > 0x7FFFFFFF ||
         grid.y == 0 || grid.y > 65535 || grid.z == 0 || grid.z > 65535)
-        return fail(cudaErrorInvalidConfiguration);
+        return emu_fail(cudaErrorInvalidConfiguration);
     if (cluster == 0 || grid.x % cluster || cluster > (k.large_cluster ? 16 : 8))
-        return fail(cudaErrorInvalidConfiguration);
-    if (smem_bytes > k.smem_bytes) return fail(cudaErrorInvalidValue);
-    if (k.what.param_bytes > 32764) return fail(cudaErrorInvalidValue);
+        return emu_fail(cudaErrorInvalidConfiguration);
+    if (smem_bytes > k.smem_bytes) return emu_fail(cudaErrorInvalidValue);
+    if (k.what.param_bytes > 32764) return emu_fail(cudaErrorInvalidValue);
 
     size_t whole = (k.what.param_bytes + 63) & ~(size_t)63;
     std::shared_ptr<void> params(aligned_alloc(64, whole), free);
@@ -719,6 +617,7 @@ extern "C" cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, con
     return submit(config->stream, cudaGraphNodeTypeKernel, &node, [=] {
         static std::mutex device; /* one grid at a time, whichever thread launches it */
         std::lock_guard<std::mutex> hold(device);
+        emu_count_kernel(k.what.name, grid, block);
         brim_emu_run(k.what.name, grid, block, smem_bytes, cluster,
                      [&] { k.what.call(kernel, params.get()); });
     });
