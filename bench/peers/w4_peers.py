@@ -16,7 +16,7 @@ import gpu_common as common
 import brim
 
 PROJECTIONS = {"q": (2560, 4096), "kv": (2560, 1024), "o": (4096, 2560), "gate": (2560, 9728), "down": (9728, 2560)}
-ROWS = [1, 8, 16, 32, 64, 128, 256, 512, 2048]
+ROWS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048]
 SETS, GROUP = 4, 128
 
 
