@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tables of docs/performance.md that stand under a line <!-- table NAME --> from bench/results/h200.
+
+usage: perf_tables.py [--check]     --check changes nothing and fails where a table is not what the files say
+"""
+import collections
+import csv
+import json
+import pathlib
+import re
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results" / "h200"
+DOC = ROOT / "docs" / "performance.md"
+W4 = {"q": "q, 2560 to 4096", "kv": "k, v, 2560 to 1024", "o": "o, 4096 to 2560", "gate": "gate, up, 2560 to 9728",
+      "down": "down, 9728 to 2560"}
+W4_ROWS = [1, 8, 16, 32, 64, 128, 256, 512, 2048]
+# Targets of the best route with gates N(0,1), us; the packed mix's is of the serial routes.
+KDA_TARGETS = {("2048", "1"): 16, ("2048", "4"): 21, ("2048", "8"): 28, ("4096", "1"): 18, ("4096", "4"): 28, ("4096", "8"): 40,
+               ("8192", "1"): 22, ("8192", "8"): 60, ("8192", "12"): 75, ("65536", "4"): 220, ("8192", "64"): 330,
+               ("8192", "96"): 450, ("1300+547+2048+963+271+3063", "64"): 450}
+KDA_TABLE = ["2048,1", "2048,4", "2048,8", "4096,1", "4096,4", "4096,8", "8192,1", "8192,8", "8192,12", "8192,64", "8192,96",
+             "1300+547+2048+963+271+3063,64,6", "1024,4", "2048,12", "2048,16", "3072,10", "4096,12", "8192,12,4", "8192,16",
+             "8192,24", "16384,16,8", "65536,4"]
+
+
+def rows_of(name):
+    with open(RESULTS / name, encoding="utf-8") as f:
+        return list(csv.DictReader(line for line in f if not line.startswith("#")))
+
+
+def w4_peers():
+    times = {(r["projection"], int(r["rows"]), r["peer"]): float(r["median_us"]) for r in rows_of("w4_peers.csv")}
+    yield "| projection | | " + " | ".join(f"M={m}" for m in W4_ROWS) + " |"
+    yield "|---|---|" + "---:|" * len(W4_ROWS)
+    for key, title in W4.items():
+        for peer in ("cublas bf16", "torch int4", "brim"):
+            yield f"| {title} | {peer} | " + " | ".join(f"{times[key, m, peer]:.1f}" for m in W4_ROWS) + " |"
+            title = ""
+        best = (min(times[key, m, "cublas bf16"], times[key, m, "torch int4"]) / times[key, m, "brim"] for m in W4_ROWS)
+        yield "| | **ratio** | " + " | ".join(f"{ratio:.2f}" for ratio in best) + " |"
+
+
+def crossover():
+    found, contexts = {}, []
+    for line in (RESULTS / "operators.txt").read_text(encoding="utf-8").splitlines():
+        match = re.match(r"\s+(q|k|v|o|gate|up|down) M=(\d+)\s+([\d.]+)\s+([\d.]+)\s+.*\[(?:split-k x(\d+)|tiled x1 grid \d+: 1\+0\]\s+\[)", line)
+        if match and "tiled x1" in line:
+            split = re.search(r"\[split-k x(\d+)", line)
+            found[match[1], int(match[2])] = f"{match[3]} / {match[4]} ({split[1] if split else 1})"
+            contexts += [int(match[2])] if int(match[2]) not in contexts else []
+    yield "| projection | " + " | ".join(f"M={m}" if i == 0 else str(m) for i, m in enumerate(contexts)) + " |"
+    yield "|---|" + "---:|" * len(contexts)
+    for projection in ("q", "k", "v", "o", "gate", "up", "down"):
+        yield f"| {projection}: tiled / split-k (split) | " + " | ".join(found[projection, m] for m in contexts) + " |"
+
+
+def progression():
+    samples = collections.defaultdict(lambda: ([], []))
+    for run in json.loads((RESULTS / "progression.json").read_text(encoding="utf-8")):
+        for variant in run["variants"]:
+            prefill, decode = samples[run["input_len"], run["output_len"], variant["name"]]
+            prefill += variant["prefill_tps"]["samples"]
+            decode += variant["decode_tps"]["samples"]
+    order = ["tiled", "split-k", "hopper", "transformers", "transformers-int4", "mlx"]
+    yield "| prompt / output | variant | processes | first token ms | prefill tok/s | decode tok/s |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for n_input, n_output, name in sorted(samples, key=lambda k: (k[0], order.index(k[2]))):
+        prefill, decode = samples[n_input, n_output, name]
+        rate = statistics.median(prefill)
+        yield (f"| {n_input} / {n_output} | {name} | {len(prefill)} | {1e3 * n_input / rate:.2f} | {rate:,.0f} | "
+               f"{statistics.median(decode):,.0f} |")
+
+
+def kda_rows(gate):
+    cases = {}
+    for r in rows_of("kda_peers.csv"):
+        if r["gate"] == gate and r["median_us"]:
+            key = (r["tokens"], r["heads"], r["sequences"])
+            cases.setdefault(key, {})["brim" if r["peer"] == "brim" else "fla"] = r
+    return {key: case for key, case in cases.items() if len(case) == 2}
+
+
+def kda_peers():
+    earlier = {}
+    for r in rows_of("kda_peers_earlier.csv"):
+        if r["impl"] == "cudnn_kda_hopper_cuda" and "raw gates -12" not in r["note"]:
+            n = re.match(r"(\d+) ", r["shape"])
+            earlier[r["M_or_T"], r["heads_or_outputs"], n[1] if n else ""] = r["median_us"]
+    cases = kda_rows("lower_bound")
+    yield "| T, H | brim | route | FLA | FLA / brim | cudnn-frontend | target | floor |"
+    yield "|---|---:|---|---:|---:|---:|---:|---:|"
+    for name in KDA_TABLE:
+        key = tuple((name + ("" if name.count(",") == 2 else ",1")).split(","))
+        if key not in cases:
+            continue
+        brim, fla = cases[key]["brim"], float(cases[key]["fla"]["median_us"])
+        us = float(brim["median_us"])
+        target = KDA_TARGETS.get(key[:2], "-") if key[2] == "1" or "+" in key[0] else "-"
+        yield (f"| {name.replace(',', ', ')} | {us:.1f} | {brim['route']} | {fla:.1f} | {fla / us:.2f} | {earlier.get(key, '-')} | "
+               f"{target} | {100 * float(brim['floor_us']) / us:.0f} % |")
+
+
+def kda_softplus():
+    yield "| T, H | brim | route | FLA | FLA / brim |"
+    yield "|---|---:|---|---:|---:|"
+    for key, case in kda_rows("softplus").items():
+        us, fla = float(case["brim"]["median_us"]), float(case["fla"]["median_us"])
+        yield f"| {key[0]}, {key[1]} | {us:.1f} | {case['brim']['route']} | {fla:.1f} | {fla / us:.2f} |"
+
+
+def kda_sweep():
+    """One sequence: brim's time and the ratio of FLA's, tokens across, heads down."""
+    cases = kda_rows("lower_bound")
+    tokens = [str(1 << n) for n in range(9, 17)]
+    yield "| us, FLA / brim | " + " | ".join(f"T={t}" for t in tokens) + " |"
+    yield "|---|" + "---:|" * len(tokens)
+    for heads in (1, 4, 8, 12, 32, 64, 96):
+        line = []
+        for t in tokens:
+            case = cases.get((t, str(heads), "1"))
+            us = float(case["brim"]["median_us"]) if case else 0
+            line.append(f"{us:.0f}, {float(case['fla']['median_us']) / us:.1f}" if case else "-")
+        yield f"| {heads} heads | " + " | ".join(line) + " |"
+
+
+def kda_serial():
+    routes, splits = collections.defaultdict(dict), collections.defaultdict(dict)
+    for r in rows_of("kda_routes.csv"):
+        if r["n_seq"] == "1":
+            routes[r["n_tok"], r["n_head"]][r["route"]] = float(r["us_median"])
+    for r in rows_of("kda_split.csv"):
+        splits[r["n_tok"], r["n_head"], r["n_seq"]][r["gates"]] = r
+    yield "| T, H | m128 | best serial route | serial | split | split, weak |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for (tokens, heads, n), by_gates in splits.items():
+        here = routes.get((tokens, heads), {}) if n == "1" else {}
+        best = min(here, key=here.get) if here else None
+        normal, weak = by_gates["normal"], by_gates.get("weak")
+        yield (f"| {tokens}, {heads}{' x ' + n if n != '1' else ''} | {here.get('m128', '-')} | {f'{here[best]} {best}' if best else '-'} | "
+               f"{normal['serial_us']} | {normal['split_us']} | {weak['split_us'] if weak else '-'} |")
+
+
+TABLES = {f.__name__: f for f in (w4_peers, crossover, progression, kda_peers, kda_softplus, kda_sweep, kda_serial)}
+
+
+def main():
+    check = sys.argv[1:] == ["--check"]
+    if sys.argv[1:] and not check:
+        sys.exit(__doc__)
+    out, inside = [], False
+    for line in DOC.read_text(encoding="utf-8").split("\n"):
+        if inside and line.startswith("|"):
+            continue
+        inside = False
+        out.append(line)
+        match = re.fullmatch(r"<!-- table (\w+) -->", line)
+        if match:
+            out += TABLES[match[1]]()
+            inside = True
+    text = "\n".join(out)
+    if text == DOC.read_text(encoding="utf-8"):
+        return 0
+    if check:
+        print("docs/performance.md: its tables are not those of bench/results/h200; run tools/perf_tables.py", file=sys.stderr)
+        return 1
+    DOC.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
