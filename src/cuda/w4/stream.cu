@@ -34,7 +34,6 @@ enum {
      * setmaxnreg 4 * 112 + 32 = 5 * 96. */
     CONSUMER_REGISTERS = 112,
     COPY_REGISTERS = 32,
-    DRY = 1,       /* see the consumers */
     STAGING = 1024 /* bytes a consumer warp: 32 tokens x 16 outputs bf16 on their way out */
 };
 
@@ -50,6 +49,7 @@ struct stream_params {
     int n_step, n_slab, n_stage, split;
     uint32_t split_inverse;                                 /* ceil(2^32 / split) */
     int n_tile_out, n_tile_token, stride_out, stride_token; /* see struct line */
+    uint32_t dry; /* 1: uniform, and nothing that the compiler knows */
     bool pdl;
 };
 
@@ -123,24 +123,42 @@ BRIM_DEVICE void copy_activations(const stream_params &p, line at, uint32_t ring
     }
 }
 
-BRIM_DEVICE void load(uint32_t addr, uint2 &v)
-{
-    v = ld_shared_v2(addr);
-}
-BRIM_DEVICE void load(uint32_t addr, float4 &v)
-{
-    const uint4 u = ld_shared_v4(addr);
-    v = *(const float4 *)&u;
-}
-
-/* Register i of a fragment, as code_pair of unpack.cuh, with the mask and the exponent in one
- * instruction: the ALU pipe, half as wide as the others, is what unpacking waits for. `exponent` is
- * 0x43004300, kept in a register: two different constants fit into no instruction. */
-BRIM_DEVICE __nv_bfloat162 code_pair_lop3(uint32_t word, int i, uint32_t exponent)
-{
-    uint32_t r = lop3_and_or<0x000F000F>(word >> (4 * i), exponent);
-    return __hsub2(*(__nv_bfloat162 *)&r, *(const __nv_bfloat162 *)&exponent);
-}
+/* Parameters of one group in shared memory, and their use; sums times `unfold` are the product's.
+ * f16 and f32: the pair code_pair of unpack.cuh, with the mask and the exponent in one instruction:
+ * the ALU pipe, half as wide as the others, is what unpacking waits for. `exponent` is 0x43004300,
+ * kept in a register: two different constants fit into no instruction. */
+template <enum brim_dtype dtype> struct step_params {
+    group_params<dtype> g;
+    static constexpr float unfold = 1;
+    __device__ void load(uint32_t addr)
+    {
+        if (dtype == BRIM_DTYPE_F16) {
+            const uint2 v = ld_shared_v2(addr);
+            memcpy(&g.v, &v, sizeof v);
+        } else {
+            const uint4 v = ld_shared_v4(addr);
+            memcpy(&g.v, &v, sizeof g.v);
+        }
+    }
+    __device__ void unpack(uint32_t word, uint32_t exponent, uint32_t (&frag)[4]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t r = lop3_and_or<0x000F000F>(word >> (4 * i), exponent);
+            frag[i] =
+                g.apply(__hsub2(*(__nv_bfloat162 *)&r, *(const __nv_bfloat162 *)&exponent), i % 2);
+        }
+    }
+};
+template <> struct step_params<BRIM_DTYPE_BF16> {
+    folded_params g;
+    static constexpr float unfold = W4_UNFOLD;
+    __device__ void load(uint32_t addr) { g.set(ld_shared_v2(addr)); }
+    __device__ void unpack(uint32_t word, uint32_t, uint32_t (&frag)[4]) const
+    {
+        g.unpack(word, frag);
+    }
+};
 
 /* two: a step has two groups (of 32). */
 template <int n_tok, enum brim_dtype dtype, bool two, bool split>
@@ -150,7 +168,10 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
     __shared__ __align__(8) uint64_t s_bars[2 * MAX_STAGES]; /* full, empty */
     const uint32_t ring = smem_u32(s_ring), bars = smem_u32(s_bars);
     const int t = threadIdx.x, wg = t / 128, warp = t / 32 % 4, lane = t % 32;
-    const int rank = split ? cluster_ctarank() : 0;
+    /* Of blockIdx.x, not of the cluster's registers: the compiler keeps what follows uniform. */
+    const int first = split ? __umulhi(blockIdx.x, p.split_inverse) : blockIdx.x;
+    const int rank = split ? blockIdx.x - first * p.split : 0;
+    constexpr float unfold = step_params<dtype>::unfold;
 
     if (t == 0) {
         for (int s = 0; s < p.n_stage; s++) {
@@ -161,7 +182,6 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
     }
     if (wg == p.n_slab && lane == 0)
         tma_prefetch_map(warp == 0 ? &p.codes_map : warp == 1 ? &p.params_map : &p.x_map);
-    const int first = split ? cluster_id_x() : blockIdx.x;
     line at = {first / p.n_tile_token, first % p.n_tile_token, 0, p.n_step};
     if (split) {
         at.begin = __umulhi(p.n_step * rank, p.split_inverse);
@@ -191,8 +211,7 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
         ring_place s = {0, 0};
         /* The first round is dry: one step of whatever lies in the ring, waiting for nothing, and
          * an end that stores nothing, so that the code is there when the first panel is. */
-        uint32_t dry = DRY;
-        opaque(dry);
+        uint32_t dry = p.dry;
 #pragma unroll 1
         for (;;) {
             float acc[n_tok / 2];
@@ -205,10 +224,10 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
                 if (!dry) mbarrier_wait(s.full(bars_at), s.phase);
                 const uint32_t offset = s.stage * p.stage_bytes;
                 const uint32_t desc = desc_at + offset / 16;
-                group_params<dtype> group[2];
+                step_params<dtype> group[2];
                 const uint4 codes = ld_shared_v4(codes_at + offset);
-                load(params_at + offset, group[0].v);
-                if (two) load(params_at + offset + p.group_bytes, group[1].v);
+                group[0].load(params_at + offset);
+                if (two) group[1].load(params_at + offset + p.group_bytes);
                 const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
@@ -216,10 +235,7 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
                     if (c == 1 && before && lane == 0) mbarrier_arrive(before);
 #pragma unroll
                     for (int k = 0; k < 2; k++)
-#pragma unroll
-                        for (int i = 0; i < 4; i++)
-                            frag[c][k][i] = group[two ? c : 0].apply(
-                                code_pair_lop3(words[c * 2 + k], i, exponent), i % 2);
+                        group[two ? c : 0].unpack(words[c * 2 + k], exponent, frag[c][k]);
                     wgmma_fence();
 #pragma unroll
                     for (int k = 0; k < 2; k++)
@@ -249,12 +265,18 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
                 }
                 /* A line: 32 tokens of the 16 outputs of a warp, four blocks 2 KB apart. */
                 const int n_warp = p.n_slab * 4, n_line = n_warp * (n_tok / 32);
+                /* By shuffle: where the compiler cannot see that a warp stays together here, it
+                 * keeps the places of the loop over steps in registers of threads. */
+                const int first_line = __shfl_sync(0xFFFFFFFFu, t_now / 32, 0) * p.split + rank;
 #pragma unroll 1
-                for (int l = t_now / 32 * p.split + rank; l < n_line; l += p.split * n_warp) {
+                for (int l = first_line; l < n_line; l += p.split * n_warp) {
                     const int slab = l / (n_tok / 8), i = l / 4 % (n_tok / 32), w = l % 4;
                     float4 v[4];
                     sum_blocks(ring + ((slab * (n_tok / 2) + i * 16 + w) * 32 + lane_now) * 16,
                                p.split, dry ? rank : 0, dry ? 0 : 1, v);
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        v[i].x *= unfold, v[i].y *= unfold, v[i].z *= unfold, v[i].w *= unfold;
                     store_blocks(p.out, v, ((int64_t)(at.out * p.n_slab + slab) * 4 + w) * 16,
                                  row0 + i * 32, n_row, lane_now,
                                  s_ring + p.staging_at + t_now / 32 * STAGING);
@@ -263,6 +285,8 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
             } else {
                 const int slab = at.out * p.n_slab + t_now / 128;
                 const int64_t out0 = ((int64_t)slab * 4 + t_now / 32 % 4) * 16;
+#pragma unroll
+                for (int i = 0; i < n_tok / 2; i++) acc[i] *= unfold;
                 if (p.out.e.out_bias) add_bias<n_tok>(p.out.e, acc, out0 + lane_now / 4);
                 if (p.out.copies)
                     copy_tile<n_tok>(p.out, acc, slab, (int)row0,
@@ -389,6 +413,7 @@ extern "C" brim_status brim_cuda_w4_stream(const struct brim_cuda_w4 *args,
     p.n_slab = plan->n_slab;
     p.split = plan->split;
     p.pdl = pdl != 0;
+    p.dry = 1;
     shape.grid = dim3((unsigned)plan->n_cta);
     shape.block = dim3((unsigned)(plan->n_slab + 1) * 128);
     shape.cluster = (unsigned)plan->split;
