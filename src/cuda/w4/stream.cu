@@ -8,8 +8,10 @@
  * and the step's bytes, empty[stage] one arrival a consumer warp. A consumer unpacks two k-steps
  * into one of two fragment sets while the products of the other run. Not split: a CTA takes every
  * gridDim-th tile, and bf16 tiles leave by TMA from memory of their own. Split: a cluster takes one
- * tile, CTA `rank` its part of the steps; f32 sums are left in the ring's memory as fragment blocks
- * [slab][8 tokens][warp][lane], and each CTA adds its share over all ranks in rank order. */
+ * tile, CTA `rank` its part of the steps. A line of sums is 32 tokens of a warp's 16 outputs, four
+ * fragment blocks; line l belongs to rank l % split, which is sent it by all (st.async; the bytes
+ * count on its barrier) and adds them in rank order. The memory for that is no other's, so a rank
+ * waits for nothing but that the others have begun: the halves of a cluster barrier. */
 #include "cuda/launch.h"
 #include "cuda/ptx/math.cuh"
 #include "cuda/ptx/tma.cuh"
@@ -34,7 +36,8 @@ enum {
      * setmaxnreg 4 * 112 + 32 = 5 * 96. */
     CONSUMER_REGISTERS = 112,
     COPY_REGISTERS = 32,
-    STAGING = 1024 /* bytes a consumer warp: 32 tokens x 16 outputs bf16 on their way out */
+    STAGING = 1024, /* bytes a consumer warp: 32 tokens x 16 outputs bf16 on their way out */
+    LINE = 2048     /* bytes of a line of sums, f32 */
 };
 
 struct stream_params {
@@ -44,9 +47,10 @@ struct stream_params {
     uint32_t x_bytes, param_bytes; /* in a step: the panel, the parameters of a slab */
     uint32_t stage_bytes;          /* from stage to stage */
     uint32_t group_bytes;          /* from inputs 0..31 of a step to 32..63, group 32 */
-    uint32_t staging_at;           /* offset in shared memory */
+    uint32_t staging_at, join_at;  /* offsets in shared memory */
     int param_shift;               /* steps that share parameters: 1 << param_shift */
     int n_step, n_slab, n_stage, split;
+    int n_own;                                              /* lines of a rank, at most */
     uint32_t split_inverse;                                 /* ceil(2^32 / split) */
     int n_tile_out, n_tile_token, stride_out, stride_token; /* see struct line */
     uint32_t dry; /* 1: uniform, and nothing that the compiler knows */
@@ -165,7 +169,7 @@ template <int n_tok, enum brim_dtype dtype, bool two, bool split>
 __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
     w4_stream(const __grid_constant__ stream_params p)
 {
-    __shared__ __align__(8) uint64_t s_bars[2 * MAX_STAGES]; /* full, empty */
+    __shared__ __align__(8) uint64_t s_bars[2 * MAX_STAGES + 1]; /* full, empty, joined */
     const uint32_t ring = smem_u32(s_ring), bars = smem_u32(s_bars);
     const int t = threadIdx.x, wg = t / 128, warp = t / 32 % 4, lane = t % 32;
     /* Of blockIdx.x, not of the cluster's registers: the compiler keeps what follows uniform. */
@@ -173,21 +177,32 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
     const int rank = split ? blockIdx.x - first * p.split : 0;
     constexpr float unfold = step_params<dtype>::unfold;
 
-    if (t == 0) {
-        for (int s = 0; s < p.n_stage; s++) {
-            mbarrier_init(bars + s * 8, 2);
-            mbarrier_init(bars + (MAX_STAGES + s) * 8, p.n_slab * 4);
+    const uint32_t joined = bars + 2 * MAX_STAGES * 8;
+    const int n_line = p.n_slab * (n_tok / 8);
+
+    if (wg == p.n_slab) {
+        if (warp == 0) {
+            if (lane < p.n_stage) {
+                mbarrier_init(bars + lane * 8, 2);
+                mbarrier_init(bars + (MAX_STAGES + lane) * 8, p.n_slab * 4);
+            }
+            if (split && lane == 31) mbarrier_init(joined, 1);
+            fence_mbarrier_init();
+            if (split && lane == 31) {
+                const int n_mine = __umulhi(n_line - rank + p.split - 1, p.split_inverse);
+                mbarrier_arrive_expect_tx(joined, n_mine * (p.split - 1) * LINE);
+            }
+        } else if (lane == 0) {
+            tma_prefetch_map(warp == 1 ? &p.codes_map : warp == 2 ? &p.params_map : &p.x_map);
         }
-        fence_mbarrier_init();
     }
-    if (wg == p.n_slab && lane == 0)
-        tma_prefetch_map(warp == 0 ? &p.codes_map : warp == 1 ? &p.params_map : &p.x_map);
     line at = {first / p.n_tile_token, first % p.n_tile_token, 0, p.n_step};
     if (split) {
         at.begin = __umulhi(p.n_step * rank, p.split_inverse);
         at.end = __umulhi(p.n_step * (rank + 1), p.split_inverse);
     }
     __syncthreads();
+    if (split) cluster_arrive_relaxed();           /* this CTA has begun: its barriers are there */
     if (p.pdl) griddepcontrol_launch_dependents(); /* the successor may load weights as well */
 
     if (wg == p.n_slab) {
@@ -198,7 +213,7 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
             copy_activations(p, at, ring, bars, n_tok);
         }
         __syncwarp();
-        if (split) cluster_sync();
+        if (split) cluster_wait();
     } else {
         setmaxnreg_inc<CONSUMER_REGISTERS>();
         /* In stage 0; the loop over steps finds them in registers. */
@@ -253,27 +268,38 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
             const int t_now = tid_x(), lane_now = t_now % 32;
             const int64_t n_row = dry ? 0 : p.out.e.n_row, row0 = (int64_t)at.token * n_tok;
             if (split) {
-                if (!dry) {
-                    /* All have multiplied all panels: the ring becomes the sums. */
-                    named_barrier_sync(1, p.n_slab * 128);
-                    float4 *s_sum = (float4 *)s_ring + t_now / 128 * (n_tok * 16) + t_now % 128;
-#pragma unroll
-                    for (int j = 0; j < n_tok / 8; j++)
-                        s_sum[j * 128] =
-                            make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
-                    cluster_sync();
-                }
-                /* A line: 32 tokens of the 16 outputs of a warp, four blocks 2 KB apart. */
-                const int n_warp = p.n_slab * 4, n_line = n_warp * (n_tok / 32);
                 /* By shuffle: where the compiler cannot see that a warp stays together here, it
                  * keeps the places of the loop over steps in registers of threads. */
-                const int first_line = __shfl_sync(0xFFFFFFFFu, t_now / 32, 0) * p.split + rank;
+                const int warp_now = __shfl_sync(0xFFFFFFFFu, t_now / 32, 0);
+                const uint32_t join = ring + p.join_at + lane_now * 16;
+                if (!dry) {
+                    cluster_wait();
+#pragma unroll
+                    for (int i = 0; i < n_tok / 32; i++) {
+                        const int l = warp_now / 4 * (n_tok / 8) + i * 4 + warp_now % 4;
+                        const int own = __umulhi(l, p.split_inverse), owner = l - own * p.split;
+                        const uint32_t to = join + (rank * p.n_own + own) * LINE;
+                        const uint32_t remote = mapa_u32(to, owner), bar = mapa_u32(joined, owner);
+#pragma unroll
+                        for (int j = 4 * i; j < 4 * i + 4; j++) {
+                            const float4 v = make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2],
+                                                         acc[4 * j + 3]);
+                            if (owner == rank)
+                                st_shared_v4(to + j % 4 * 512, v);
+                            else
+                                st_async_v4(remote + j % 4 * 512, v, bar);
+                        }
+                    }
+                    named_barrier_sync(1, p.n_slab * 128); /* this rank's own */
+                    mbarrier_wait(joined, 0);
+                }
 #pragma unroll 1
-                for (int l = first_line; l < n_line; l += p.split * n_warp) {
+                for (int own = warp_now;; own += p.n_slab * 4) {
+                    const int l = own * p.split + rank;
+                    if (l >= n_line) break;
                     const int slab = l / (n_tok / 8), i = l / 4 % (n_tok / 32), w = l % 4;
                     float4 v[4];
-                    sum_blocks(ring + ((slab * (n_tok / 2) + i * 16 + w) * 32 + lane_now) * 16,
-                               p.split, dry ? rank : 0, dry ? 0 : 1, v);
+                    sum_lines(join + own * LINE, p.n_own * LINE, p.split, v);
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         v[i].x *= unfold, v[i].y *= unfold, v[i].z *= unfold, v[i].w *= unfold;
@@ -307,7 +333,6 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
         }
         if (!split && t % 128 == 0) bulk_wait_all();
     }
-    if (split) cluster_sync_relaxed(); /* none leaves while another reads its sums */
 }
 
 template <int n_tok, bool two, bool split>
@@ -353,14 +378,16 @@ void lay_out(stream_params *p, const struct brim_w4_stream_plan *plan, int group
     const uint32_t staging = plan->split > 1 ? plan->n_slab * 4 * STAGING
                              : p->out.copies ? plan->n_slab * plan->n_token * 128
                                              : 0;
-    int64_t n_stage = (225 * 1024 - staging) / p->stage_bytes, steps = plan->n_step;
+    const int n_line = plan->n_slab * plan->n_token / 8;
+    p->n_own = (n_line + plan->split - 1) / plan->split;
+    const uint32_t join = plan->split > 1 ? plan->split * p->n_own * LINE : 0;
+    int64_t n_stage = (225 * 1024 - staging - join) / p->stage_bytes, steps = plan->n_step;
     if (plan->split > 1) steps = (steps + plan->split - 1) / plan->split;
     if (n_stage > MAX_STAGES) n_stage = MAX_STAGES;
     if (n_stage > steps) n_stage = steps;
     p->n_stage = (int)n_stage;
-    p->staging_at = p->n_stage * p->stage_bytes;
-    const uint32_t sum_bytes = plan->n_slab * plan->n_token * BRIM_W4_SLAB * 4;
-    if (plan->split > 1 && p->staging_at < sum_bytes) p->staging_at = sum_bytes;
+    p->join_at = p->n_stage * p->stage_bytes;
+    p->staging_at = p->join_at + join;
     *smem_bytes = p->staging_at + staging;
 }
 

@@ -16,35 +16,20 @@ struct stream_out {
     bool copies; /* whole tiles of bf16 leave by y_map */
 };
 
-/* Four fragment blocks, 2 KB apart, of one CTA of the cluster. */
-BRIM_DEVICE void load_blocks(uint32_t at, int rank, float4 (&v)[4])
-{
-    const uint32_t remote = mapa_u32(at, rank);
-#pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = ld_shared_cluster_v4(remote + i * 2048);
-}
-
-BRIM_DEVICE void add_blocks(float4 (&v)[4], const float4 (&w)[4])
+/* A lane's part of a line, four fragment blocks of 512 bytes: their sum over `split` ranks in
+ * order, `stride` bytes from rank to rank. */
+BRIM_DEVICE void sum_lines(uint32_t at, uint32_t stride, int split, float4 (&v)[4])
 {
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        v[i].x += w[i].x, v[i].y += w[i].y, v[i].z += w[i].z, v[i].w += w[i].w;
-}
-
-/* Their sum over `split` CTAs, in order: ranks first, first + step, ... Two are under way at a
- * time.
- */
-BRIM_DEVICE void sum_blocks(uint32_t at, int split, int first, int step, float4 (&v)[4])
-{
-    float4 a[4], b[4];
-    load_blocks(at, first, v);
+    for (int i = 0; i < 4; i++) v[i] = ld_shared_v4_f32(at + i * 512);
 #pragma unroll 1
-    for (int r = 1; r < split; r += 2) {
-        const bool both = r + 1 < split;
-        load_blocks(at, first + r * step, a);
-        load_blocks(at, first + (both ? r + 1 : r) * step, b);
-        add_blocks(v, a);
-        if (both) add_blocks(v, b);
+    for (int r = 1; r < split; r++) {
+        at += stride;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float4 w = ld_shared_v4_f32(at + i * 512);
+            v[i].x += w.x, v[i].y += w.y, v[i].z += w.z, v[i].w += w.w;
+        }
     }
 }
 
