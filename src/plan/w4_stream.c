@@ -25,12 +25,12 @@ struct brim_w4_stream_plan brim_w4_stream_plan_pin(int64_t n_row, int64_t n_in, 
 
 double brim_w4_stream_plan_cost(const struct brim_w4_stream_plan *plan, int n_sm)
 {
-    /* Of a round: its end, and joining a cluster's sums; each with a share per token and slab. Of a
-     * step: one warpgroup's waits and unpacking end to end; its share of the multiprocessor's
-     * instruction issue and copies; clocks of tensor cores for each that the products need; bytes
-     * from L2 a clock. */
-    static const double start = 10412, end = 3079, end_each = 7.27, join = 1178, join_each = 11.39;
-    static const double chain = 238, issue = 240, tensor = 1.163, l2_rate = 30.4;
+    /* Of a round: its end, and joining a cluster's sums, which a rank has its own of; each with a
+     * share per token and slab. Of a step: one warpgroup's waits and unpacking end to end; its
+     * share of the multiprocessor's instruction issue and copies; clocks of tensor cores for each
+     * that the products need; bytes from L2 a clock. */
+    static const double start = 6341, end = 2814, end_each = 2.42, join = 779, join_each = 16.4;
+    static const double chain = 462, issue = 215, tensor = 1.07, l2_rate = 29.2;
     int64_t n_tile = plan->n_tile_out * plan->n_tile_token;
     int64_t rounds = brim_ceil_div(n_tile, brim_clusters_at_once(plan->split, n_sm));
     double cells = (double)plan->n_slab * plan->n_token;
@@ -38,7 +38,7 @@ double brim_w4_stream_plan_cost(const struct brim_w4_stream_plan *plan, int n_sm
     step = max_double(step, tensor * 2 * cells);
     step = max_double(step, (128.0 * plan->n_token + 2304.0 * plan->n_slab) / l2_rate);
     double finish = end + end_each * cells;
-    if (plan->split > 1) finish += join + join_each * cells;
+    if (plan->split > 1) finish += join + join_each * cells * (plan->split - 1) / plan->split;
     double n_step = (double)brim_ceil_div(plan->n_step, plan->split);
     return start + (double)rounds * (n_step * step + finish);
 }

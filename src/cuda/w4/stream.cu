@@ -406,7 +406,7 @@ extern "C" brim_status brim_cuda_w4_stream(const struct brim_cuda_w4 *args,
                      (plan->split == 1 || plan->n_cta == n_tile * plan->split),
                  BRIM_E_ARGUMENT, "plan: %d slabs, split %d, %lld CTAs are no schedule",
                  plan->n_slab, plan->split, (long long)plan->n_cta);
-    BRIM_REQUIRE(err, n_tile * plan->split <= INT32_MAX && w->n_in <= INT32_MAX, BRIM_E_SHAPE,
+    BRIM_REQUIRE(err, n_tile * plan->split <= 1 << 28 && w->n_in <= INT32_MAX, BRIM_E_SHAPE,
                  "n_row %lld, n_out %lld, n_in %lld: more tiles than one launch takes",
                  (long long)args->n_row, (long long)w->n_out, (long long)w->n_in);
     stream_params p = {};
