@@ -64,6 +64,12 @@ static __device__ float normal(uint64_t i, uint32_t salt)
     return (sum - 2) * 1.7320508f;
 }
 
+/* Groups and inputs at the edge of what they may be. TINY: each weight is a subnormal of bf16 or
+ * close to it, so that one flushed to zero shows. */
+enum special { ORDINARY, NEGATIVE, ZERO, TINY, LARGE_X };
+static const char *const special_names[] = {"", ", scales negative", ", scales zero",
+                                            ", weights subnormal", ", x of 6e4"};
+
 struct data_params {
     uint16_t *x;
     uint32_t *codes;
@@ -72,6 +78,7 @@ struct data_params {
     int64_t n_row, n_in, n_out, x_stride, x_rows;
     int group;
     enum brim_dtype dtype;
+    special kind;
 };
 static __device__ float put_param(uint8_t *to, int64_t i, float v, enum brim_dtype dtype)
 {
@@ -92,13 +99,19 @@ static __global__ void data_kernel(data_params p)
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = at; i < p.x_rows * p.x_stride; i += step) {
         bool inside = i / p.x_stride < p.n_row && i % p.x_stride < p.n_in;
-        p.x[i] = inside ? __bfloat16_as_ushort(__float2bfloat16_rn(normal(i, 1))) : 0xFFFF;
+        float v = p.kind == LARGE_X && i % p.x_stride == 5 ? 6e4f : normal(i, 1);
+        if (p.kind == TINY) v *= 4096;
+        p.x[i] = inside ? __bfloat16_as_ushort(__float2bfloat16_rn(v)) : 0xFFFF;
     }
     for (int64_t i = at; i < p.n_out * p.n_in / 8; i += step) p.codes[i] = hash(i, 2);
     for (int64_t i = at; i < p.n_out * p.n_in / p.group; i += step) {
         float s = (hash(i, 3) & 1 ? -1.0f : 1.0f) * (0.1f + 0.1f * uniform(i, 4));
+        float noise = p.kind == TINY ? 0 : 0.05f * normal(i, 5);
+        if (p.kind == NEGATIVE) s = -fabsf(s);
+        if (p.kind == ZERO) s = 0;
+        if (p.kind == TINY) s *= 2e-38f;
         s = p.scales_f32[i] = put_param(p.scales, i, s, p.dtype);
-        p.biases_f32[i] = put_param(p.biases, i, -7.5f * s + 0.05f * normal(i, 5), p.dtype);
+        p.biases_f32[i] = put_param(p.biases, i, -7.5f * s + noise, p.dtype);
     }
     for (int64_t i = at; i < p.n_out; i += step) p.out_bias[i] = 20 * normal(i, 6);
 }
@@ -203,6 +216,7 @@ struct problem {
     int64_t n_row, n_in, n_out, x_stride, x_rows, y_stride, y_rows;
     int group;
     brim_dtype dtype;
+    special kind;
     device_array<uint16_t> x;
     device_array<uint32_t> codes;
     device_array<uint8_t> scales, biases;
@@ -213,10 +227,11 @@ struct problem {
     brim_cuda_w4 args;
     brim_cuda_w4_packed packed;
 
-    problem(int64_t rows, int64_t in, int64_t out, int grp, brim_dtype dt, int y_pad)
+    problem(int64_t rows, int64_t in, int64_t out, int grp, brim_dtype dt, int y_pad,
+            special kind_ = ORDINARY)
         : n_row(rows), n_in(in), n_out(out), x_stride(in + 8), x_rows(rows + 1),
-          y_stride(out + y_pad), y_rows(rows + 1), group(grp), dtype(dt), x(x_rows * x_stride),
-          codes(out * in / 8), scales(out * in / grp * brim_dtype_bytes(dt)),
+          y_stride(out + y_pad), y_rows(rows + 1), group(grp), dtype(dt), kind(kind_),
+          x(x_rows * x_stride), codes(out * in / 8), scales(out * in / grp * brim_dtype_bytes(dt)),
           biases(out * in / grp * brim_dtype_bytes(dt)), scales_f32(out * in / grp),
           biases_f32(out * in / grp), out_bias(out), y(y_rows * y_stride),
           packed_codes(brim_cuda_w4_packed_codes_bytes(out, in)),
@@ -224,7 +239,7 @@ struct problem {
     {
         data_params d = {x.ptr,          codes.ptr,    scales.ptr, biases.ptr, scales_f32.ptr,
                          biases_f32.ptr, out_bias.ptr, n_row,      n_in,       n_out,
-                         x_stride,       x_rows,       group,      dtype};
+                         x_stride,       x_rows,       group,      dtype,      kind};
         RUN(data_kernel, 1 << 18, nullptr, d);
         args = {};
         args.n_row = n_row, args.n_in = n_in, args.n_out = n_out, args.group = group;
@@ -248,9 +263,10 @@ struct problem {
         char text[240];
         snprintf(text, sizeof text,
                  "rows %lld in %lld out %lld group %d %s epilogue %d stride %lld: %d tokens, %d "
-                 "slabs, split %d",
+                 "slabs, split %d%s",
                  (long long)n_row, (long long)n_in, (long long)n_out, group, brim_dtype_name(dtype),
-                 args.epilogue, (long long)y_stride, plan.n_token, plan.n_slab, plan.split);
+                 args.epilogue, (long long)y_stride, plan.n_token, plan.n_slab, plan.split,
+                 special_names[kind]);
         return text;
     }
 
@@ -316,6 +332,8 @@ struct problem {
         /* bf16 weights 1.44e-3, bf16 outputs 1.66e-3 of the output's rms; a product of two sums
          * carries the first twice. Three sigma of an rms over this many. */
         double bound = wide ? 1.6e-3 : args.epilogue == BRIM_W4_SWIGLU ? 3.2e-3 : 2.4e-3;
+        /* subnormals are multiples of 2^-133 */
+        if (kind == TINY) bound = sqrt(bound * bound + 1.88e-3 * 1.88e-3 - 1.43e-3 * 1.43e-3);
         bound *= 1 + 3 / sqrt(2.0 * (double)std::min<int64_t>(n, n_row * n_col));
         char text[96];
         snprintf(text, sizeof text, ": rms %.3e bound %.1e, %u not clean", e, bound, n_bad);
@@ -368,6 +386,11 @@ static void check_all(int n_sm, bool brief)
                     p.check(plan, kind % 2);
                 }
             }
+    for (special kind : {NEGATIVE, ZERO, TINY, LARGE_X})
+        for (brim_dtype dtype : {BRIM_DTYPE_BF16, BRIM_DTYPE_F32}) {
+            problem p(brief ? 70 : 200, 704, brief ? 72 : 1040, 64, dtype, 8, kind);
+            p.check(brim_w4_stream_plan_pin(p.n_row, p.n_in, p.n_out, n_sm, 96, 2, 2), 0);
+        }
     if (brief) return;
     for (brim_dtype dtype : {BRIM_DTYPE_BF16, BRIM_DTYPE_F16, BRIM_DTYPE_F32})
         for (int group : {32, 64, 128})
