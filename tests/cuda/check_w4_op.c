@@ -715,6 +715,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < N_ROWS; i++) check_product(&kv, rows[i], true);
     check_pinned(&kv);
     check_refusals(&kv);
+    check_far_rows(&kv, 2);
+    check_far_rows(&kv, 8);
     check_far_rows(&kv, 9);
     check_far_rows(&kv, 65);
     matrix_free(&kv);

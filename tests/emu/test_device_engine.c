@@ -3,6 +3,7 @@
  * launch and one wait and allocates nothing, weights go up once, each reason why a device cannot be
  * used has its own error and leaves the CPU in use, and memory that ends at any allocation is
  * reported and given back. Run from the source directory, on the emulator. */
+#define _GNU_SOURCE
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -257,6 +258,49 @@ static void weights_go_up_once(const char *name)
     golden_free(&g);
 }
 
+/* A scale or bias that is not finite is found when a checkpoint is opened, at every level, and
+ * named. */
+static void parameters_that_are_not_finite(void)
+{
+    static const char tensor[] = "model.layers.1.mlp.down_proj";
+    char directory[] = "/tmp/brim-device-XXXXXX", command[300], path[64], name[80];
+    if (!mkdtemp(directory)) abort();
+    snprintf(command, sizeof command, "cp " GOLDEN_DIR "qwen3_mlx_g32/* %s", directory);
+    snprintf(path, sizeof path, "%s/model.safetensors", directory);
+    expect(system(command) == 0, "%s", command);
+    for (int i = 0; i < 4; i++) {
+        FILE *f = fopen(GOLDEN_DIR "qwen3_mlx_g32/model.safetensors", "rb");
+        static char data[1 << 20];
+        size_t n = f ? fread(data, 1, sizeof data, f) : 0;
+        uint64_t n_header;
+        long offset;
+        if (f) fclose(f);
+        memcpy(&n_header, data, 8);
+        snprintf(name, sizeof name, "\"%s.%s\"", tensor, i & 1 ? "biases" : "scales");
+        data[sizeof data - 1] = 0;
+        const char *at = strstr(data + 8, name);
+        at = at ? strstr(at, "\"data_offsets\"") : NULL;
+        if (!expect(n > 0 && n < sizeof data && at && sscanf(strchr(at, '['), "[%ld", &offset) == 1,
+                    "no %s", name))
+            break;
+        memcpy(data + 8 + n_header + offset + 2 * 5, i & 2 ? "\x80\x7F" : "\xC0\x7F", 2);
+        f = fopen(path, "wb");
+        expect(f && fwrite(data, 1, n, f) == n && fclose(f) == 0, "%s is not written", path);
+        for (int l = 0; l < N_LEVEL; l++) {
+            brim_engine *engine;
+            brim_error err = {0};
+            brim_status status = open_engine(&engine, directory, BRIM_DEVICE_CUDA, levels[l], &err);
+            expect(status == BRIM_E_NOT_FINITE && !engine && strstr(err.text, tensor) &&
+                       strstr(err.text, "group"),
+                   "%s, %s: %s: %s", levels[l], name, brim_status_name(status), err.text);
+            if (status == BRIM_OK) brim_engine_close(&engine);
+            expect(emu_used_bytes() == 0, "%s: %zu bytes are left", levels[l], emu_used_bytes());
+        }
+    }
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    expect(system(command) == 0, "%s", command);
+}
+
 /* ---- devices that cannot be used ---- */
 
 static void the_cpu_works(const struct golden *g, const char *why)
@@ -380,6 +424,7 @@ int main(void)
     one_token_of_two_levels("qwen3_mlx_g32");
     weights_go_up_once("qwen3_mlx_g64");
     weights_go_up_once("llama_tied");
+    parameters_that_are_not_finite();
     gate();
     every_allocation("hopper");
     every_allocation("split-k");
