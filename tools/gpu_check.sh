@@ -26,6 +26,7 @@ set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 programs=$root/build/release/tests
 binding=$root/bindings/python
+brim=${BRIM:-}
 jobs=1
 while [ $# -ge 2 ]; do
     case $1 in
@@ -36,6 +37,7 @@ while [ $# -ge 2 ]; do
     shift 2
 done
 [ $# -gt 0 ] || set -- w4 w4-op kda
+for place in "$programs" "$programs/.."; do [ -n "$brim" ] || [ ! -x "$place/brim" ] || brim=$place/brim; done
 export LD_LIBRARY_PATH=$programs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # what gpu_pack.sh put beside brim
 out=${OUT:-out}
 mkdir -p "$out"
@@ -180,8 +182,6 @@ for part in "$@"; do
         bench w4_gemv.csv "$programs/gpu_check_gemv" sweep
         ;;
     bench-model)
-        brim=$programs/brim
-        [ -x "$brim" ] || brim=$programs/../brim
         work=$(mktemp -d)
         "$brim" synth --quiet --preset qwen3-4b "$work/qwen3-4b"
         # The C reference takes longer than all else: the default level is held to it, part `model` holds the rest.
@@ -198,8 +198,6 @@ for part in "$@"; do
         rm -r "$work"
         ;;
     bench-progression)
-        brim=$programs/brim
-        [ -x "$brim" ] || brim=$programs/../brim
         work=$(mktemp -d)
         [ -n "${MODEL4B:-}" ] || "$brim" synth --quiet --preset qwen3-4b "$work/qwen3-4b"
         limit=900 step progression.log python3 "$root/bench/peers/model_peers.py" --brim "$brim" --model "${MODEL4B:-$work/qwen3-4b}" --out "$out"
@@ -212,11 +210,16 @@ for part in "$@"; do
         bench kda_split.csv "$programs/gpu_check_kda_split" bench
         bench kda_split_weak.csv "$programs/gpu_check_kda_split" bench weak
         ;;
+    # Recorded and cold, recorded and hot, launched and cold.
     bench-operators)
-        bench operators.txt "${BRIM:-$programs/../brim}" bench operators --device cuda --model qwen3-4b --quiet --include-split-k \
-            --cold 200 --iterations 30 --context 16 --context 32 --context 64 --context 128 --context 2048 \
-            --prefill-projection q --prefill-projection k --prefill-projection v --prefill-projection o \
-            --prefill-projection gate --prefill-projection up --prefill-projection down
+        projections=$(printf ' --prefill-projection %s' q k v o gate up down)
+        for form in "operators graph 200" "operators_hot graph 0" "operators_plain plain 200"; do
+            read -r name launch cold <<<"$form"
+            # shellcheck disable=SC2086 # a list of words
+            bench "$name.txt" "$brim" bench operators --device cuda --model qwen3-4b --quiet \
+                --include-split-k --iterations 30 --context 16 --context 32 --context 64 --context 128 --context 2048 \
+                $projections --launch "$launch" --cold "$cold"
+        done
         ;;
     *)
         echo "error: no part is called '$part'; see the head of $0"

@@ -46,7 +46,7 @@ struct variant {
 };
 
 static struct {
-    const char *model, *prefill_logits, *json_output, *sample, *device;
+    const char *model, *prefill_logits, *json_output, *sample, *device, *solution;
     int64_t n_input, n_output, n_warmup, n_repeat, n_thread;
     uint64_t seed;
     double cooldown_s;
@@ -470,6 +470,8 @@ int cmd_bench_progression(int argc, char **argv)
         {"threads", 't', ARGS_INT, &args.n_thread, "N", "worker threads (all processors)", 1, 1024},
         {"offline", 0, ARGS_FLAG, &args.offline, NULL, "accepted: nothing is ever downloaded", 0,
          0},
+        {"solution", 0, ARGS_TEXT, &args.solution, "NAME",
+         "accepted as the course has it: there is one", 0, 0},
         {"no-check", 0, ARGS_FLAG, &args.no_check, NULL,
          "time without comparing with the C reference; results say so", 0, 0},
         {"quiet", 'q', ARGS_FLAG, &args.quiet, NULL, "no progress", 0, 0},

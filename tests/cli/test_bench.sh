@@ -86,6 +86,13 @@ code 0 bench operators --model smollm2-135m -q --warmup 0 --iterations 6 --conte
     --include-split-k --prefill-projection k --section prefill-projections --section model-kernels --json-output -
 check "orders are balanced" json "all(sorted(c['orders'][:2])==[[0,1],[1,0]] for c in d['cases'] if len(c['implementations'])==2)"
 check "two passes" json "[len(c['orders']) for c in d['cases'] if c['name'].startswith('k ')] == [12,12]"
+# the course's own command lines, on a smaller model
+code 0 bench operators --solution tiny_llm --model smollm2-135m --section prefill-projections --context 32 --prefill-projection k \
+    --warmup 5 --iterations 30
+check "the projection's row" grep -qE '^  k M=32 ' "$work/out"
+code 0 bench progression --offline --solution tiny_llm --repeats 4 --variant week2-simd-matmul --variant week2-split-k \
+    --variant mlx --peer 'mlx=echo 4000 2000 #' --model $model --input-len 32 --output-len 33 --warmup 2 --prefill-logits last
+check "the course's rows" grep -q '^| week2-split-k | ' "$work/out"
 code 2 bench operators --model smollm2-135m -q --iterations 7 --section decode-projections
 check "says why" grep -q 'multiple of 6' "$work/err"
 code 2 bench operators --context 9 --context 12 --context-repeats 3
