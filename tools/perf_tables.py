@@ -47,8 +47,8 @@ def w4_peers():
 def crossover():
     found, contexts = {}, []
     for line in (RESULTS / "operators.txt").read_text(encoding="utf-8").splitlines():
-        match = re.match(r"\s+(q|k|v|o|gate|up|down) M=(\d+)\s+([\d.]+)\s+([\d.]+)\s+.*\[(?:split-k x(\d+)|tiled x1 grid \d+: 1\+0\]\s+\[)", line)
-        if match and "tiled x1" in line:
+        match = re.match(r"\s+(q|k|v|o|gate|up|down) M=(\d+)\s+([\d.]+)\s+([\d.]+)\s", line)
+        if match and "[tiled x1" in line:
             split = re.search(r"\[split-k x(\d+)", line)
             found[match[1], int(match[2])] = f"{match[3]} / {match[4]} ({split[1] if split else 1})"
             contexts += [int(match[2])] if int(match[2]) not in contexts else []
