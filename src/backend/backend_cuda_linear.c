@@ -14,15 +14,11 @@
 
 enum { MATVEC_ROWS = 8, TILE = 32 };
 
-/* Thread groups of the tiled kernel that keep one multiprocessor busy: up to four, a launch takes
- * as long as with one (bench/results/h200/w4.csv, gate and up at 32 and 64 rows). */
-enum { TILED_PER_SM = 4 };
-
 static brim_status split_plan(const struct cuda_backend *cuda, const struct brim_cuda_linear *w,
                               int64_t n_row, brim_split_plan *plan, brim_error *err)
 {
-    brim_split_policy policy = brim_split_policy_device((int64_t)TILED_PER_SM * cuda->device.n_sm,
-                                                        TILE, TILE, w->raw.group);
+    brim_split_policy policy = brim_split_policy_device(
+        (int64_t)BRIM_W4_TILED_PER_SM * cuda->device.n_sm, TILE, TILE, w->raw.group);
     if (cuda->level < BRIM_CUDA_SPLIT_K) policy.cap = 1;
     return brim_split_plan_make(&policy, n_row, w->n_in, w->n_out, plan, err);
 }

@@ -13,10 +13,7 @@
 #include "cuda/w4/w4.h"
 #include "plan/w4_hopper.h"
 
-/* Thread groups of the tiled kernel (128 threads, 5 KB of shared memory) a multiprocessor should
- * get: splitting further paid up to eight for every projection (bench/results/h200/w4_split.csv).
- */
-enum { TILED_PER_SM = 8, TILE = 32 };
+enum { TILE = 32 };
 
 enum kernel { NONE, CPU, MATVEC, NAIVE, TILED, GEMV, CLUSTER, STREAM };
 
@@ -90,7 +87,8 @@ static brim_status split_choose(const brim_w4_args *args, int n_sm, brim_split_p
 {
     brim_split_policy policy = brim_split_policy_course();
     if (args->policy == BRIM_W4_POLICY_DEVICE && n_sm > 0)
-        policy = brim_split_policy_device((int64_t)TILED_PER_SM * n_sm, TILE, TILE, args->group);
+        policy =
+            brim_split_policy_device((int64_t)BRIM_W4_TILED_PER_SM * n_sm, TILE, TILE, args->group);
     policy.align = args->group;
     if (args->split == BRIM_W4_SPLIT_OFF || (n_sm == 0 && args->policy == BRIM_W4_POLICY_DEVICE))
         policy.cap = 1;

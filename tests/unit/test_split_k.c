@@ -6,11 +6,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "brim/plan.h"
+#include "cuda/w4/w4.h"
 
 struct projection {
     const char *name;
@@ -196,6 +198,61 @@ static void device_form(void **state)
             }
 }
 
+/* What an H200 measured, bench/results/h200/w4_split.csv: us of a projection at some rows by form
+ * and split; 0 where the file has none. */
+static double measured_us(const char *projection, int64_t rows, const char *form, int64_t split)
+{
+    char line[256], name[16], is[16];
+    long long m, s;
+    double us, found = 0;
+    FILE *f = fopen(BRIM_SOURCE_DIR "/bench/results/h200/w4_split.csv", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "%15[^,],%lld,%15[^,],%lld,%lf", name, &m, is, &s, &us) == 5 &&
+            !strcmp(name, projection) && m == rows && !strcmp(is, form) && s == split)
+            found = us;
+    fclose(f);
+    return found;
+}
+
+/* Where the policy `device` cuts a product on an H200 the cut was measured and is faster than the
+ * unsplit kernel, which was recorded first; K at 32 rows is among them, and so is every projection
+ * the course splits there. */
+static void the_device_splits_below_the_crossover(void **state)
+{
+    (void)state;
+    static const struct projection measured[] = {{"kv", 2560, 1024},
+                                                 {"q", 2560, 4096},
+                                                 {"o", 4096, 2560},
+                                                 {"gate", 2560, 9728},
+                                                 {"down", 9728, 2560}};
+    static const int64_t rows[] = {16, 32, 64, 128};
+    int n_split = 0, n_whole = 0;
+    for (size_t p = 0; p < 5; p++)
+        for (size_t r = 0; r < 4; r++) {
+            const struct projection *of = &measured[p];
+            brim_split_policy policy =
+                brim_split_policy_device(132 * (int64_t)BRIM_W4_TILED_PER_SM, 32, 32, 128);
+            brim_split_plan plan;
+            assert_int_equal(
+                brim_split_plan_make(&policy, rows[r], of->n_in, of->n_out, &plan, NULL), BRIM_OK);
+            double unsplit = measured_us(of->name, rows[r], "tiled", 1);
+            assert_true(unsplit > 0);
+            if (plan.split == 1) {
+                n_whole++;
+                assert_true(rows[r] >= 64); /* at 32 rows and below every projection is split */
+                continue;
+            }
+            double us = measured_us(of->name, rows[r], "pinned", plan.split);
+            if (!(us > 0 && us < unsplit))
+                print_message("%s, %d rows, split %d: %.2f us, unsplit %.2f\n", of->name,
+                              (int)rows[r], (int)plan.split, us, unsplit);
+            assert_true(us > 0 && us < unsplit);
+            n_split++;
+        }
+    assert_true(n_split >= 10 && n_whole >= 1);
+}
+
 static void refusals_and_empty_products(void **state)
 {
     (void)state;
@@ -233,6 +290,7 @@ int main(void)
         cmocka_unit_test(every_row_count_by_definition),
         cmocka_unit_test(printed_line),
         cmocka_unit_test(device_form),
+        cmocka_unit_test(the_device_splits_below_the_crossover),
         cmocka_unit_test(refusals_and_empty_products),
     };
     return cmocka_run_group_tests_name("split_k", tests, NULL, NULL);

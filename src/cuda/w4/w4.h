@@ -27,6 +27,12 @@ enum brim_w4_epilogue {
     BRIM_W4_SWIGLU = 3
 };
 
+/* Thread groups of the tiled kernel (128 threads, 5 KB of shared memory) a multiprocessor should
+ * get: what the policy `device` aims at. A split paid up to eight for every projection; beyond, at
+ * 64 rows of gate, it no longer did (bench/results/h200/w4_split.csv, tests/unit/test_split_k.c).
+ */
+enum { BRIM_W4_TILED_PER_SM = 8 };
+
 /* Where row `row` of gate (up = 0) or up (up = 1) lies in a matrix for BRIM_W4_SWIGLU. */
 static inline int64_t brim_w4_pair_row(int64_t row, int up)
 {
