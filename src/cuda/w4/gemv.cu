@@ -99,16 +99,41 @@ BRIM_DEVICE bool stage_x(uint4 v, bool inside, int chunk, uint8_t *to, group_x *
     return small;
 }
 
+/* Loads in flight: two chunks of one row, or one chunk of four rows. */
+template <int n_row_max> struct x_batch {
+    enum { N = n_row_max == 1 ? 2 : 4, CHUNKS = n_row_max == 1 ? 2 : 1 };
+};
+
+/* Rows from row0 on of the chunks `first` (this thread's) and, of one row, blockDim.x further. */
+template <int n_row_max>
+BRIM_DEVICE void load_x(uint4 (&v)[x_batch<n_row_max>::N], const gemv_params &p, int in0,
+                        int n_chunk, int first, int row0,
+                        const float4 (&weight)[x_batch<n_row_max>::CHUNKS][2], float inv,
+                        const float *s_inv)
+{
+#pragma unroll
+    for (int k = 0; k < x_batch<n_row_max>::N; k++) {
+        int row = n_row_max == 1 ? 0 : row0 + k;
+        int chunk = first + (n_row_max == 1 ? k * (int)blockDim.x : 0), in = in0 + chunk * 8;
+        v[k] = make_uint4(0, 0, 0, 0);
+        if (chunk < n_chunk && in < p.n_in && row < p.n_row)
+            v[k] = p.norm_x
+                       ? normed(p.norm_x + row * p.norm_x_stride + in,
+                                weight[n_row_max == 1 ? k : 0], n_row_max == 1 ? inv : s_inv[row])
+                       : *(const uint4 *)(p.x + row * p.x_stride + in);
+    }
+}
+
 /* x of this CTA's units (or the normed residual stream) into shared memory, and what the groups
- * need; ends with a barrier. `weight`: of the norm, for the chunks a thread meets first. Returns
- * whether any unit has a smaller scale than usual. */
+ * need; ends with a barrier. `weight`: of the norm, for the chunks a thread meets first; v: those
+ * chunks if `loaded`. Returns whether any unit has a smaller scale than usual. */
 template <int groups, int n_row_max>
 BRIM_DEVICE bool stage_rows(const gemv_params &p, uint8_t *smem, int in0, int n_chunk,
-                            float4 (&weight)[n_row_max == 1 ? 2 : 1][2], float inv,
+                            uint4 (&v)[x_batch<n_row_max>::N], bool loaded,
+                            float4 (&weight)[x_batch<n_row_max>::CHUNKS][2], float inv,
                             const float *s_inv)
 {
-    /* Loads in flight: two chunks of one row, or one chunk of four rows. */
-    constexpr int batch = n_row_max == 1 ? 2 : 4, chunks = n_row_max == 1 ? 2 : 1;
+    constexpr int batch = x_batch<n_row_max>::N, chunks = x_batch<n_row_max>::CHUNKS;
     const int lane = threadIdx.x % 32;
     bool small = false;
 #pragma unroll 1
@@ -123,19 +148,9 @@ BRIM_DEVICE bool stage_rows(const gemv_params &p, uint8_t *smem, int in0, int n_
             }
 #pragma unroll 1
         for (int row0 = 0; row0 < p.n_row; row0 += batch) {
-            uint4 v[batch];
-#pragma unroll
-            for (int k = 0; k < batch; k++) {
-                int row = n_row_max == 1 ? 0 : row0 + k;
-                int chunk = first + lane + (n_row_max == 1 ? k * (int)blockDim.x : 0);
-                int in = in0 + chunk * 8;
-                v[k] = make_uint4(0, 0, 0, 0);
-                if (chunk < n_chunk && in < p.n_in && row < p.n_row)
-                    v[k] = p.norm_x ? normed(p.norm_x + row * p.norm_x_stride + in,
-                                             weight[n_row_max == 1 ? k : 0],
-                                             n_row_max == 1 ? inv : s_inv[row])
-                                    : *(const uint4 *)(p.x + row * p.x_stride + in);
-            }
+            if (!loaded)
+                load_x<n_row_max>(v, p, in0, n_chunk, first + lane, row0, weight, inv, s_inv);
+            loaded = false;
 #pragma unroll
             for (int k = 0; k < batch; k++) {
                 int row = n_row_max == 1 ? 0 : row0 + k;
@@ -164,16 +179,18 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
     /* Weights of this warp: units [begin, end) of its pair. */
     const int part = (int)(warp * p.pair_recip >> 16), part0 = rank * p.n_part;
     int pair = min(pair0 + warp - part * p.n_pair, p.n_pair_all - 1); /* past the end: not stored */
-    const int begin = p.unit_at[part0 + part], end = p.unit_at[part0 + part + 1];
+    const int begin = unit_of_part(p, part0 + part), end = unit_of_part(p, part0 + part + 1);
+    /* Chunks of eight inputs of this CTA. Where nothing has to be waited for x is loaded first: it
+     * must not queue behind the weights. */
+    const int cta_begin = unit_of_part(p, part0), cta_end = unit_of_part(p, part0 + p.n_part);
+    const int n_chunk = (cta_end - cta_begin) * 16, in0 = cta_begin * BRIM_W4_UNIT;
+    float4 norm_weight[x_batch<n_row_max>::CHUNKS][2] = {};
+    uint4 x_first[x_batch<n_row_max>::N];
+    const bool loaded = !p.pdl && !p.norm_x;
+    if (loaded) load_x<n_row_max>(x_first, p, in0, n_chunk, t, 0, norm_weight, 0, s_inv);
     uint8_t *ring = smem + warp * p.depth * stream::SLOT_BYTES;
     stream weights(p, pair, begin, lane);
-    if (p.split_log2 > 0) {
-        if (t == 0) {
-            mbarrier_init(smem_u32(&s_joined), ((1 << p.split_log2) - 1) * n_warp);
-            fence_mbarrier_init();
-        }
-        cluster_arrive_relaxed(); /* waited for before the first store to another CTA */
-    }
+    begin_join(p, &s_joined, rank);
 #pragma unroll 1
     for (int d = 0; d < p.depth; d++) {
         if (begin + d < end)
@@ -182,13 +199,10 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
     }
     if (p.pdl) griddepcontrol_launch_dependents(); /* the successor may load its weights as well */
 
-    /* Chunks of eight inputs of this CTA; the norm's weights of a thread's first. */
-    const int cta_begin = p.unit_at[part0], cta_end = p.unit_at[part0 + p.n_part];
-    const int n_chunk = (cta_end - cta_begin) * 16, in0 = cta_begin * BRIM_W4_UNIT;
-    float4 norm_weight[n_row_max == 1 ? 2 : 1][2] = {};
+    /* The norm's weights of a thread's first chunks. */
     if (p.norm_x) {
 #pragma unroll
-        for (int k = 0; k < (n_row_max == 1 ? 2 : 1); k++) {
+        for (int k = 0; k < x_batch<n_row_max>::CHUNKS; k++) {
             int chunk = t + k * (int)blockDim.x, in = in0 + chunk * 8;
             if (chunk >= n_chunk || in >= p.n_in) continue;
             norm_weight[k][0] = __ldg((const float4 *)(p.norm_weight + in));
@@ -208,8 +222,8 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
     }
     float inv = 0;
     if (p.norm_x) inv = norm_rows<n_row_max>(p, s_part, s_inv);
-    const bool small =
-        stage_rows<groups, n_row_max>(p, smem, in0, n_chunk, norm_weight, inv, s_inv);
+    const bool small = stage_rows<groups, n_row_max>(p, smem, in0, n_chunk, x_first, loaded,
+                                                     norm_weight, inv, s_inv);
 
     const int g = lane / 4, c = lane % 4;
     /* Row of x whose address this lane gives to ldmatrix; columns beyond n_row repeat the last. */
@@ -280,7 +294,7 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
                 sums[(2 * c + e) * SUM_STRIDE + f * 16 + g + 8] = out[f][2 + e];
             }
     join_and_store<n_row_max, stream::SLOT_BYTES>(p, smem, &s_joined, rank, pair0, warp, lane,
-                                                  n_warp, residual, SUM_SCALE);
+                                                  n_warp, residual, [](int) { return SUM_SCALE; });
 }
 
 struct bf16_form {

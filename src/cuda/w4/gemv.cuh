@@ -7,6 +7,7 @@
 
 #include "cuda/launch.h"
 #include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/send.cuh"
 #include "cuda/w4/dequant.cuh"
 #include "cuda/w4/gemv.h"
 
@@ -16,7 +17,6 @@ namespace
 enum {
     MAX_ROW = BRIM_W4_GEMV_ROWS,
     MAX_WARP = BRIM_W4_GEMV_WARPS,
-    MAX_PART = BRIM_W4_GEMV_WARPS * 8, /* of a cluster */
     MAX_DEPTH = 4,
     PAIR_OUT = 32,
     CODE_BYTES = 2048, /* of a pair and one unit */
@@ -27,26 +27,33 @@ enum {
 };
 
 struct gemv_params {
+    /* What the first loads need comes first: a line of constants may have to be fetched. */
+    const uint8_t *codes, *params;
+    int n_unit, n_pair, n_part, split_log2, n_pair_all, depth;
+    uint32_t pair_recip; /* i / n_pair = i * pair_recip >> 16 for i < 128 */
+    uint32_t part_recip; /* 2^31 / (split n_part), rounded up */
     const uint16_t *x;
     int64_t x_stride;
     const float *norm_x; /* or NULL: x is given */
     int64_t norm_x_stride;
     const float *norm_weight;
+    int n_in, n_out, n_row;
     float norm_eps;
-    int depth;
+    bool pdl;
+    enum brim_w4_epilogue epilogue;
+    /* Offsets in shared memory, bytes; the ring is at 0. */
+    uint32_t at_x, at_group, at_join, row_bytes;
     void *y;
     int64_t y_stride;
     const float *out_bias;
-    const uint8_t *codes, *params;
-    int n_in, n_out, n_unit, n_row;
-    int n_pair, n_part, split_log2, n_pair_all;
-    uint32_t pair_recip; /* i / n_pair = i * pair_recip >> 16 for i < 128 */
-    enum brim_w4_epilogue epilogue;
-    bool pdl;
-    /* Offsets in shared memory, bytes; the ring is at 0. */
-    uint32_t at_x, at_group, at_join, row_bytes;
-    uint16_t unit_at[MAX_PART + 1]; /* first unit of each part of the cluster */
 };
+
+/* First unit of a part of the cluster, brim_w4_gemv_part: n_unit part / (split n_part), exact for
+ * products below 2^23. */
+BRIM_DEVICE int unit_of_part(const gemv_params &p, int part)
+{
+    return (int)__umulhi(2u * (uint32_t)(p.n_unit * part), p.part_recip);
+}
 
 template <enum brim_dtype dtype> struct quad; /* {scale g, scale g + 8, bias g, bias g + 8} */
 template <> struct quad<BRIM_DTYPE_F32> {
@@ -124,6 +131,13 @@ BRIM_DEVICE float sum_squares(float4 v, float sum)
     return __fmaf_rn(v.x, v.x, __fmaf_rn(v.y, v.y, __fmaf_rn(v.z, v.z, __fmaf_rn(v.w, v.w, sum))));
 }
 
+BRIM_DEVICE float warp_sum(float v)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, step);
+    return v;
+}
+
 /* Sums of squares of the warps, of one row; the order depends on the number of warps alone. */
 BRIM_DEVICE float row_scale(const gemv_params &p, const float (&part)[MAX_WARP], int n_warp)
 {
@@ -178,20 +192,21 @@ BRIM_DEVICE float norm_rows(const gemv_params &p, float (*s_part)[MAX_WARP], flo
 }
 
 /* Sums [row][32 outputs] of each warp, at the start of its ring, through the parts of the CTA and
- * the CTAs of the cluster to y; `sum_scale`: what they lack. `residual`: of this warp's first item.
- * Begins with a barrier. */
-template <int n_row_max, int slot_bytes>
+ * the CTAs of the cluster to y; `scale_of(row)`: what they lack, asked in rank 0. `residual`: of
+ * this warp's first item. Begins with a barrier. */
+template <int n_row_max, int slot_bytes, typename scale>
 BRIM_DEVICE void join_and_store(const gemv_params &p, uint8_t *smem, uint64_t *joined, int rank,
                                 int pair0, int warp, int lane, int n_warp, float residual,
-                                float sum_scale)
+                                scale scale_of)
 {
     __syncthreads();
     const int n_item = p.n_row * p.n_pair, n_elem = n_item * PAIR_OUT;
     float *s_join = (float *)(smem + p.at_join); /* in rank 0: [rank - 1][item][32] */
-    uint32_t to = 0;
-    if (p.split_log2 > 0) {
+    uint32_t to = 0, bar = 0;
+    if (p.split_log2 > 0 && rank > 0) {
         cluster_wait();
-        if (rank > 0) to = mapa_u32(smem_u32(s_join + (rank - 1) * n_elem), 0);
+        to = mapa_u32(smem_u32(s_join + (rank - 1) * n_elem), 0);
+        bar = mapa_u32(smem_u32(joined), 0);
     }
 #pragma unroll 1
     for (int item = warp; item < n_item; item += n_warp) {
@@ -206,16 +221,15 @@ BRIM_DEVICE void join_and_store(const gemv_params &p, uint8_t *smem, uint64_t *j
 #pragma unroll
         for (int s = 0; s < MAX_WARP; s++) sum += v[s];
         if (rank > 0) {
-            st_shared_cluster_f32(to + (item * PAIR_OUT + lane) * 4, sum);
+            st_async_f32(to + (item * PAIR_OUT + lane) * 4, sum, bar);
             continue;
         }
         if (p.split_log2 > 0) {
-            while (!mbarrier_try_wait_cluster(smem_u32(joined), 0)) {
-            }
+            mbarrier_wait_cluster(smem_u32(joined), 0);
             for (int r = 0; r < (1 << p.split_log2) - 1; r++)
                 sum += s_join[r * n_elem + item * PAIR_OUT + lane];
         }
-        sum *= sum_scale;
+        sum *= scale_of(row);
         const bool inside = o < p.n_out;
         if (p.out_bias && inside) sum += __ldg(p.out_bias + o);
         int64_t y = row * p.y_stride + o;
@@ -234,10 +248,22 @@ BRIM_DEVICE void join_and_store(const gemv_params &p, uint8_t *smem, uint64_t *j
                 ((float *)p.y)[y] = (item == warp ? residual : ((const float *)p.y)[y]) + sum;
         }
     }
-    if (rank > 0) {
-        __syncwarp();
-        if (lane == 0) mbarrier_arrive_cluster(mapa_u32(smem_u32(joined), 0));
+    /* Nobody leaves a cluster before all of it has begun. */
+    if (p.split_log2 > 0 && rank == 0) cluster_wait();
+}
+
+/* The barrier on which sums of other CTAs will come to rank 0, and this CTA's arrival in the
+ * cluster; waited for before the first of them is sent. */
+BRIM_DEVICE void begin_join(const gemv_params &p, uint64_t *joined, int rank)
+{
+    if (p.split_log2 == 0) return;
+    if (threadIdx.x == 0 && rank == 0) {
+        mbarrier_init(smem_u32(joined), 1);
+        fence_mbarrier_init();
+        mbarrier_arrive_expect_tx(smem_u32(joined), (uint32_t)(((1 << p.split_log2) - 1) * p.n_row *
+                                                               p.n_pair * PAIR_OUT * 4));
     }
+    cluster_arrive_relaxed();
 }
 
 /* The host's half. A form is a kernel: `place_x` puts what it keeps of x (at_x, at_group,
@@ -290,6 +316,8 @@ brim_status gemv_run(const struct brim_cuda_w4 *args, const struct brim_cuda_w4_
     p.n_part = plan->n_part;
     while (1 << p.split_log2 < plan->split) p.split_log2++;
     p.pair_recip = 65536u / (uint32_t)plan->n_pair + 1;
+    const uint32_t n_part_all = (uint32_t)(plan->split * plan->n_part);
+    p.part_recip = ((1u << 31) + n_part_all - 1) / n_part_all;
     p.codes = (const uint8_t *)w->codes;
     p.params = (const uint8_t *)w->params;
     p.out_bias = args->out_bias;
@@ -303,13 +331,12 @@ brim_status gemv_run(const struct brim_cuda_w4 *args, const struct brim_cuda_w4_
         p.norm_eps = norm->eps;
     }
     int warp_units = 0, cta_units = 0;
-    for (int i = 0; i <= plan->split * p.n_part; i++) {
-        p.unit_at[i] = (uint16_t)brim_w4_gemv_part(plan, i);
-        if (i > 0 && p.unit_at[i] - p.unit_at[i - 1] > warp_units)
-            warp_units = p.unit_at[i] - p.unit_at[i - 1];
-        if (i >= p.n_part && i % p.n_part == 0 &&
-            p.unit_at[i] - p.unit_at[i - p.n_part] > cta_units)
-            cta_units = p.unit_at[i] - p.unit_at[i - p.n_part];
+    for (int i = 0; i < plan->split * p.n_part; i++) {
+        int64_t begin = brim_w4_gemv_part(plan, i), n = brim_w4_gemv_part(plan, i + 1) - begin;
+        if (n > warp_units) warp_units = (int)n;
+        if (i % p.n_part != 0) continue;
+        n = brim_w4_gemv_part(plan, i + p.n_part) - begin;
+        if (n > cta_units) cta_units = (int)n;
     }
     /* As many units in flight as a warp has, up to four; fewer where that lets two CTAs share a
      * multiprocessor; the rows of a call in several launches where even that does not fit. */

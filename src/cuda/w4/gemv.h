@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-/* Where x comes from instead of args->x: bf16(x * rsqrt(mean(x^2) + eps) * weight), the RMSNorm of
- * an f32 row. */
+/* Where x comes from instead of args->x: x * rsqrt(mean(x^2) + eps) * weight, the RMSNorm of an f32
+ * row; rounded to bf16 by the kernel on bf16. */
 struct brim_cuda_w4_norm {
     const float *x; /* device, f32 [n_row][x_stride], rows on 16 bytes */
     int64_t x_stride;
@@ -35,8 +35,8 @@ brim_status brim_cuda_w4_gemv(const struct brim_cuda_w4 *args, const struct brim
                               brim_error *err);
 
 /* The same on integer tensor cores (gemv_int8.cu): what brim_cuda_w4_gemv calls where plan->kernel
- * is BRIM_W4_GEMV_INT8. x is rounded to 2^-23 of the largest of its group (docs/numerics.md); a
- * group with NaN or infinity makes its row NaN. */
+ * is BRIM_W4_GEMV_INT8. x is rounded to 2^-23 of the largest of its group (docs/numerics.md), and
+ * with a norm that is its only rounding; a group with NaN or infinity makes its row NaN. */
 brim_status brim_cuda_w4_gemv_int8(const struct brim_cuda_w4 *args,
                                    const struct brim_cuda_w4_packed *w,
                                    const struct brim_cuda_w4_norm *norm,

@@ -9,7 +9,10 @@
  * and lane 3 takes the bias. A sum s, |s| < 2^22, is kept as the float 1.5 2^23 + s, and
  * fma(that, F, -1.5 2^23 F) is s F exactly, F = 2^(-k + 16 - 8 c - 24): all is 2^-24 of the truth
  * until the end. out += scale (s F), or bias sum(x), f32, groups in order; digits and bias meet
- * when a warp ends. */
+ * when a warp ends. A norm in front: x times its weight in f32 takes x's place, not rounded to
+ * bf16, and sums meet 1 / rms where they are stored. */
+#include <float.h>
+
 #include "cuda/ptx/mma.cuh"
 #include "cuda/w4/gemv.cuh"
 
@@ -73,23 +76,6 @@ BRIM_DEVICE void load_weight(const gemv_params &p, float4 (&weight)[2], int in)
     weight[1] = __ldg((const float4 *)(p.norm_weight + in + 8));
 }
 
-/* f32 row times rsqrt and weight, rounded to bf16: a chunk. */
-BRIM_DEVICE uint4 normed(const float *x, const float4 (&weight)[2], float inv)
-{
-    float4 a = *(const float4 *)x, b = *(const float4 *)(x + 8), c = weight[0], d = weight[1];
-    return make_uint4(bf16x2_pack(a.x * inv * c.x, a.y * inv * c.y),
-                      bf16x2_pack(a.z * inv * c.z, a.w * inv * c.w),
-                      bf16x2_pack(b.x * inv * d.x, b.y * inv * d.y),
-                      bf16x2_pack(b.z * inv * d.z, b.w * inv * d.w));
-}
-
-BRIM_DEVICE uint4 load_x(const gemv_params &p, int row, int in)
-{
-    const uint16_t *x = p.x + row * p.x_stride + in;
-    uint2 a = *(const uint2 *)x, b = *(const uint2 *)(x + 8);
-    return make_uint4(a.x, a.y, b.x, b.y);
-}
-
 /* Low, middle and high bytes of four words, one word each. */
 BRIM_DEVICE void bytes_of(const uint32_t (&u)[4], uint32_t (&digit)[DIGITS])
 {
@@ -101,37 +87,37 @@ BRIM_DEVICE void bytes_of(const uint32_t (&u)[4], uint32_t (&digit)[DIGITS])
 }
 
 /* A chunk v of a row of x: its digits to *to, digits `digit_bytes` apart, and what its group needs
- * to *factor. 16 lanes hold a unit; all lanes of the warp come here. */
-template <int groups>
-BRIM_DEVICE void stage_chunk(uint4 v, bool inside, int chunk, uint8_t *to, int digit_bytes,
-                             factors *factor)
+ * to *factor; squares becomes the warp's sum of its lanes' where `norm`. 16 lanes hold a unit; all
+ * lanes of the warp come here. */
+template <int groups, bool norm>
+BRIM_DEVICE void stage_chunk(const float (&v)[8], float &squares, bool inside, int chunk,
+                             uint8_t *to, int digit_bytes, factors *factor)
 {
-    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-    uint32_t most = 0;
-    float sum = 0;
+    float most = 0, sum = 0;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        most = __vmaxu2(most, words[i] & 0x7FFF7FFFu);
-        sum += bf16_lo(words[i]) + bf16_hi(words[i]);
-    }
-    most = max(most >> 16, most & 0xFFFFu);
+    for (int i = 0; i < 8; i++) most = fmaxf(most, fabsf(v[i]));
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) sum += v[i] + v[i + 1];
     constexpr int lanes = 16 / groups; /* of a group */
 #pragma unroll
-    for (int step = 1; step < lanes; step *= 2) {
+    for (int step = 1; step < 32; step *= 2) {
+        if (norm) squares += __shfl_xor_sync(0xFFFFFFFFu, squares, step);
+        if (step >= lanes) continue;
         sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
-        most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, step));
+        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, step));
     }
     /* Biased exponent of the power of two that no |x| reaches by more than 127.5 / 128 times twice:
      * k = 149 - exponent. Not below 28, where factors would leave f32. */
-    const uint32_t exponent = min(max((most + 1) >> 7, 28u), 255u);
+    const uint32_t exponent = min(max((__float_as_uint(most) + 0x10200u) >> 23, 28u), 255u);
     const float scale = __uint_as_float((276 - exponent) << 23);
 #pragma unroll
     for (int e = 0; e < 2; e++) { /* c = 2 (chunk % 2) + e */
-        const float x[4] = {bf16_lo(words[e]), bf16_lo(words[2 + e]), bf16_hi(words[e]),
-                            bf16_hi(words[2 + e])};
         uint32_t u[4], digit[DIGITS];
 #pragma unroll
-        for (int i = 0; i < 4; i++) u[i] = (uint32_t)__float2int_rn(x[i] * scale) + 0x00808080u;
+        for (int i = 0; i < 4; i++) {
+            const float x = v[i % 2 * 4 + e * 2 + i / 2];
+            u[i] = (uint32_t)__float2int_rn(x * scale) + 0x00808080u;
+        }
         bytes_of(u, digit);
         if (inside)
 #pragma unroll
@@ -142,16 +128,17 @@ BRIM_DEVICE void stage_chunk(uint4 v, bool inside, int chunk, uint8_t *to, int d
     if (inside && c < 4) {
         const float lo = __uint_as_float((exponent - 6 - 8 * c) << 23) * SUM_UNSCALE;
         const float hi = lo * 0.0625f;
-        const float base = most >= 0x7F80 ? __uint_as_float(0x7FFFFFFFu) : sum * SUM_UNSCALE;
+        /* A NaN is in the sum already. */
+        const float base = most > FLT_MAX ? __uint_as_float(0x7FFFFFFFu) : sum * SUM_UNSCALE;
         *(float4 *)(factor + c) = c < 3 ? make_float4(lo, -MAGIC_FLOAT * lo, hi, -MAGIC_FLOAT * hi)
                                         : make_float4(0, base, 0, base);
     }
 }
 
-/* Chunks in flight: of one row, or of as many rows. */
+/* Two chunks in flight: of one row, or of two rows. */
 template <int n_row_max> struct staging {
-    enum { ROWS = n_row_max == 1 ? 1 : 2, CHUNKS = n_row_max == 1 ? 2 : 1, BATCH = ROWS * CHUNKS };
-    uint4 v[BATCH];
+    enum { ROWS = n_row_max == 1 ? 1 : 2, CHUNKS = 2 / ROWS };
+    float4 v[2][2]; /* f32 in front of a norm; else the first holds eight bf16 */
     float4 weight[CHUNKS][2];
 
     __device__ void load_weights(const gemv_params &p, int in0, int first, int n_chunk)
@@ -159,44 +146,107 @@ template <int n_row_max> struct staging {
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
             int chunk = first + k * (int)blockDim.x, in = chunk_input(in0, chunk);
+            weight[k][0] = weight[k][1] = make_float4(0, 0, 0, 0);
             if (chunk < n_chunk && in < p.n_in) load_weight(p, weight[k], in);
         }
     }
-    /* inv: of the one row, else of all in s_inv. */
-    __device__ void load(const gemv_params &p, int in0, int first, int n_chunk, int row0, float inv,
-                         const float *s_inv)
+    template <bool norm>
+    __device__ void load(const gemv_params &p, int in0, int first, int n_chunk, int row0)
     {
 #pragma unroll
-        for (int k = 0; k < BATCH; k++) {
-            int row = n_row_max == 1 ? 0 : row0 + k % ROWS;
+        for (int k = 0; k < 2; k++) {
+            int row = ROWS == 1 ? 0 : row0 + k;
             int chunk = first + k / ROWS * (int)blockDim.x, in = chunk_input(in0, chunk);
-            v[k] = make_uint4(0, 0, 0, 0);
-            if (chunk < n_chunk && in < p.n_in && row < p.n_row)
-                v[k] = p.norm_x ? normed(p.norm_x + row * p.norm_x_stride + in, weight[k / ROWS],
-                                         n_row_max == 1 ? inv : s_inv[row])
-                                : load_x(p, row, in);
+            v[k][0] = v[k][1] = make_float4(0, 0, 0, 0);
+            if (chunk >= n_chunk || in >= p.n_in || row >= p.n_row) continue;
+            if (norm) {
+                const float *x = p.norm_x + row * p.norm_x_stride + in;
+                v[k][0] = *(const float4 *)x, v[k][1] = *(const float4 *)(x + 8);
+            } else {
+                const uint16_t *x = p.x + row * p.x_stride + in;
+                float2 a = *(const float2 *)x, b = *(const float2 *)(x + 8);
+                v[k][0] = make_float4(a.x, a.y, b.x, b.y);
+            }
         }
     }
-    template <int groups>
-    __device__ void store(const gemv_params &p, uint8_t *smem, int first, int n_chunk, int row0)
+    /* The eight numbers of the first chunk: x, or x times the norm's weight. */
+    template <bool norm> __device__ void numbers(float (&x)[8]) const
     {
-        const int lane = threadIdx.x % 32;
+        const float4 a = v[0][0], b = v[0][1], c = weight[0][0], d = weight[0][1];
+        if (norm) {
+            x[0] = a.x * c.x, x[1] = a.y * c.y, x[2] = a.z * c.z, x[3] = a.w * c.w;
+            x[4] = b.x * d.x, x[5] = b.y * d.y, x[6] = b.z * d.z, x[7] = b.w * d.w;
+        } else {
+            const float words[4] = {a.x, a.y, a.z, a.w};
 #pragma unroll
-        for (int k = 0; k < BATCH; k++) {
-            int row = n_row_max == 1 ? 0 : row0 + k % ROWS;
+            for (int i = 0; i < 4; i++) {
+                x[2 * i] = bf16_lo(__float_as_uint(words[i]));
+                x[2 * i + 1] = bf16_hi(__float_as_uint(words[i]));
+            }
+        }
+    }
+    /* Both chunks, by one piece of code: a first launch fetches it from memory. s_part: sums of
+     * squares of the rows by warps, added to. */
+    template <int groups, bool norm>
+    __device__ void store(const gemv_params &p, uint8_t *smem, int first, int n_chunk, int row0,
+                          float (*s_part)[MAX_WARP])
+    {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll 1
+        for (int k = 0; k < 2; k++) {
+            int row = ROWS == 1 ? 0 : row0 + k;
             int chunk = first + k / ROWS * (int)blockDim.x;
             int step = chunk % 16 / 2;
             if (chunk - lane >= n_chunk || row >= p.n_row) break; /* the whole warp */
-            stage_chunk<groups>(
-                v[k], chunk < n_chunk, chunk,
+            float x[8], squares = norm ? sum_squares(v[0][1], sum_squares(v[0][0], 0)) : 0;
+            numbers<norm>(x);
+            stage_chunk<groups, norm>(
+                x, squares, chunk < n_chunk, chunk,
                 smem + p.at_x + (chunk / 16 * 2 * DIGITS + step / 4) * n_row_max * DIGIT_BYTES +
                     row * DIGIT_BYTES + chunk % 2 * 32 +
                     tiling<groups, n_row_max>::word(step % 4) * 4,
                 2 * n_row_max * DIGIT_BYTES,
                 (factors *)(smem + p.at_group) + (chunk * groups / 16 * n_row_max + row) * 4);
+            if (norm && lane == 0) s_part[row][warp] += squares;
+            v[0][0] = v[1][0], v[0][1] = v[1][1];
+            if (norm && CHUNKS == 2)
+                weight[0][0] = weight[CHUNKS - 1][0], weight[0][1] = weight[CHUNKS - 1][1];
+        }
+    }
+    /* x of this CTA. loaded: its first chunks are here; a norm's first weights always are. */
+    template <int groups, bool norm>
+    __device__ void all(const gemv_params &p, uint8_t *smem, int in0, int n_chunk, bool loaded,
+                        float (*s_part)[MAX_WARP])
+    {
+        const int t = threadIdx.x, lane = t % 32;
+#pragma unroll 1
+        for (int first = t; first - lane < n_chunk; first += blockDim.x * CHUNKS) {
+            if (norm && first != t) load_weights(p, in0, first, n_chunk);
+#pragma unroll 1
+            for (int row0 = 0; row0 < p.n_row; row0 += ROWS) {
+                if (!loaded) load<norm>(p, in0, first, n_chunk, row0);
+                loaded = false;
+                store<groups, norm>(p, smem, first, n_chunk, row0, s_part);
+            }
         }
     }
 };
+
+/* Squares of the chunks that rank 0 of a cluster does not stage, added to s_part. */
+BRIM_DEVICE void squares_beyond(const gemv_params &p, int n_chunk, float (*s_part)[MAX_WARP])
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll 1
+    for (int row = 0; row < p.n_row; row++) {
+        const float4 *x = (const float4 *)(p.norm_x + row * p.norm_x_stride);
+        float sum = 0;
+#pragma unroll 4
+        for (int i = n_chunk * 2 + (int)threadIdx.x; i < p.n_in / 4; i += blockDim.x)
+            sum = sum_squares(x[i], sum);
+        sum = warp_sum(sum);
+        if (lane == 0) s_part[row][warp] += sum;
+    }
+}
 
 /* Sums of codes and digits over group i of a unit, as bits of floats: 1.5 2^23 and the sum. lo: of
  * output g, hi: of g + 8, times 16. `codes`: this lane's of the fragment; `x`: its digits. */
@@ -268,7 +318,6 @@ __global__ void __launch_bounds__(MAX_WARP * 32, n_row_max == 8 ? 1 : 2)
     using stream = weight_stream<dtype, groups>;
     using T = tiling<groups, n_row_max>;
     __shared__ __align__(16) float s_part[MAX_ROW][MAX_WARP];
-    __shared__ float s_inv[MAX_ROW];
     __shared__ __align__(8) uint64_t s_joined;
     const int t = threadIdx.x, warp = t / 32, lane = t % 32, n_warp = blockDim.x / 32;
     const int rank = blockIdx.x & ((1 << p.split_log2) - 1);
@@ -277,23 +326,17 @@ __global__ void __launch_bounds__(MAX_WARP * 32, n_row_max == 8 ? 1 : 2)
     /* Weights of this warp: units [begin, end) of its pair. */
     const int part = (int)(warp * p.pair_recip >> 16), part0 = rank * p.n_part;
     const int pair = min(pair0 + warp - part * p.n_pair, p.n_pair_all - 1); /* past: not stored */
-    const int begin = p.unit_at[part0 + part], end = p.unit_at[part0 + part + 1];
-    const int cta_begin = p.unit_at[part0], cta_end = p.unit_at[part0 + p.n_part];
+    const int begin = unit_of_part(p, part0 + part), end = unit_of_part(p, part0 + part + 1);
+    const int cta_begin = unit_of_part(p, part0), cta_end = unit_of_part(p, part0 + p.n_part);
     const int n_chunk = (cta_end - cta_begin) * 16, in0 = cta_begin * BRIM_W4_UNIT;
 
     /* x first where nothing has to be waited for: it must not queue behind the weights. */
     staging<n_row_max> x = {};
-    if (!p.pdl && !p.norm_x) x.load(p, in0, t, n_chunk, 0, 0, s_inv);
+    if (!p.pdl && !p.norm_x) x.template load<false>(p, in0, t, n_chunk, 0);
 
     uint8_t *ring = smem + warp * p.depth * stream::SLOT_BYTES;
     stream weights(p, pair, begin, lane);
-    if (p.split_log2 > 0) {
-        if (t == 0) {
-            mbarrier_init(smem_u32(&s_joined), ((1 << p.split_log2) - 1) * n_warp);
-            fence_mbarrier_init();
-        }
-        cluster_arrive_relaxed(); /* waited for before the first store to another CTA */
-    }
+    begin_join(p, &s_joined, rank);
 #pragma unroll 1
     for (int d = 0; d < p.depth; d++) {
         if (begin + d < end)
@@ -313,18 +356,13 @@ __global__ void __launch_bounds__(MAX_WARP * 32, n_row_max == 8 ? 1 : 2)
         int o = (pair0 + warp - row * p.n_pair) * PAIR_OUT + lane;
         if (o < p.n_out) residual = ((const float *)p.y)[row * p.y_stride + o];
     }
-    float inv = 0;
-    if (p.norm_x) inv = norm_rows<(n_row_max == 1 ? 1 : MAX_ROW)>(p, s_part, s_inv);
-    bool loaded = !p.pdl && !p.norm_x;
-#pragma unroll 1
-    for (int first = t; first - lane < n_chunk; first += blockDim.x * staging<n_row_max>::CHUNKS) {
-        if (p.norm_x && first != t) x.load_weights(p, in0, first, n_chunk);
-#pragma unroll 1
-        for (int row0 = 0; row0 < p.n_row; row0 += staging<n_row_max>::ROWS) {
-            if (!loaded) x.load(p, in0, first, n_chunk, row0, inv, s_inv);
-            loaded = false;
-            x.template store<groups>(p, smem, first, n_chunk, row0);
-        }
+    if (p.norm_x) {
+        if (lane < n_row_max) s_part[lane][warp] = 0;
+        __syncwarp();
+        x.template all<groups, true>(p, smem, in0, n_chunk, false, s_part);
+        if (p.split_log2 > 0 && rank == 0) squares_beyond(p, n_chunk, s_part);
+    } else {
+        x.template all<groups, false>(p, smem, in0, n_chunk, !p.pdl, s_part);
     }
     __syncthreads();
 
@@ -403,8 +441,15 @@ __global__ void __launch_bounds__(MAX_WARP * 32, n_row_max == 8 ? 1 : 2)
             if (2 * k + e < (n_row_max == 1 ? 1 : p.n_row))
                 sums[(2 * k + e) * SUM_STRIDE + (c & 1) * 16 + (c >> 1) * 8 + g] = sum;
         }
+    /* 1 / rms of the one row before the barrier: who stores has the time. */
+    float scale = SUM_SCALE;
+    if (n_row_max == 1 && p.norm_x && rank == 0 && warp < p.n_pair)
+        scale *= row_scale(p, s_part[0], n_warp);
     join_and_store<n_row_max == 1 ? 1 : MAX_ROW, stream::SLOT_BYTES>(
-        p, smem, &s_joined, rank, pair0, warp, lane, n_warp, residual, SUM_SCALE);
+        p, smem, &s_joined, rank, pair0, warp, lane, n_warp, residual, [&](int row) {
+            return n_row_max > 1 && p.norm_x ? SUM_SCALE * row_scale(p, s_part[row], n_warp)
+                                             : scale;
+        });
 }
 
 struct int8_form {
