@@ -7,6 +7,7 @@ usage: perf_tables.py [--check]     --check changes nothing and fails where a ta
 import collections
 import csv
 import json
+import math
 import pathlib
 import re
 import statistics
@@ -22,6 +23,8 @@ W4_ROWS = [1, 8, 16, 32, 64, 128, 256, 512, 2048]
 KDA_TARGETS = {("2048", "1"): 16, ("2048", "4"): 21, ("2048", "8"): 28, ("4096", "1"): 18, ("4096", "4"): 28, ("4096", "8"): 40,
                ("8192", "1"): 22, ("8192", "8"): 60, ("8192", "12"): 75, ("65536", "4"): 220, ("8192", "64"): 330,
                ("8192", "96"): 450, ("1300+547+2048+963+271+3063", "64"): 450}
+KDA_PUBLIC = [("1024", "4", "1"), ("2048", "12", "1"), ("2048", "16", "1"), ("3072", "10", "1"), ("4096", "8", "1"), ("4096", "12", "1"),
+              ("8192", "12", "4"), ("8192", "16", "1"), ("8192", "24", "1"), ("16384", "16", "8")]
 KDA_TABLE = ["2048,1", "2048,4", "2048,8", "4096,1", "4096,4", "4096,8", "8192,1", "8192,8", "8192,12", "8192,64", "8192,96",
              "1300+547+2048+963+271+3063,64,6", "1024,4", "2048,12", "2048,16", "3072,10", "4096,12", "8192,12,4", "8192,16",
              "8192,24", "16384,16,8", "65536,4"]
@@ -40,8 +43,13 @@ def w4_peers():
         for peer in ("cublas bf16", "torch int4", "brim"):
             yield f"| {title} | {peer} | " + " | ".join(f"{times[key, m, peer]:.1f}" for m in W4_ROWS) + " |"
             title = ""
-        best = (min(times[key, m, "cublas bf16"], times[key, m, "torch int4"]) / times[key, m, "brim"] for m in W4_ROWS)
-        yield "| | **ratio** | " + " | ".join(f"{ratio:.2f}" for ratio in best) + " |"
+        ratios = []
+        for m in W4_ROWS:
+            ratio = min(times[key, m, "cublas bf16"], times[key, m, "torch int4"]) / times[key, m, "brim"]
+            few = 1.5 if key in ("gate", "down") else 1.3
+            target = few if m <= 64 else 1.1 if m <= 256 else 0.8 if m == 2048 else math.inf
+            ratios.append(f"**{ratio:.2f}**" if round(ratio, 2) >= target else f"{ratio:.2f}")
+        yield "| | ratio | " + " | ".join(ratios) + " |"
 
 
 def crossover():
@@ -66,13 +74,15 @@ def progression():
             prefill += variant["prefill_tps"]["samples"]
             decode += variant["decode_tps"]["samples"]
     order = ["tiled", "split-k", "hopper", "transformers", "transformers-int4", "mlx"]
-    yield "| prompt / output | variant | processes | first token ms | prefill tok/s | decode tok/s |"
-    yield "|---|---|---:|---:|---:|---:|"
+    yield "| prompt / output | variant | processes | first token ms | prefill tok/s | decode tok/s | hopper / it: prefill | decode |"
+    yield "|---|---|---:|---:|---:|---:|---:|---:|"
     for n_input, n_output, name in sorted(samples, key=lambda k: (k[0], order.index(k[2]))):
         prefill, decode = samples[n_input, n_output, name]
-        rate = statistics.median(prefill)
-        yield (f"| {n_input} / {n_output} | {name} | {len(prefill)} | {1e3 * n_input / rate:.2f} | {rate:,.0f} | "
-               f"{statistics.median(decode):,.0f} |")
+        rate, then = statistics.median(prefill), statistics.median(decode)
+        ours = [statistics.median(values) for values in samples.get((n_input, n_output, "hopper"), ())]
+        ratios = "- | -" if name == "hopper" or not ours else f"{ours[0] / rate:.2f} | {ours[1] / then:.2f}"
+        yield (f"| {n_input} / {n_output} | {name} | {len(prefill)} | {1e3 * n_input / rate:.2f} | {rate:,.0f} | {then:,.0f} | "
+               f"{ratios} |")
 
 
 def kda_rows(gate):
@@ -102,9 +112,19 @@ def kda_peers():
         target = KDA_TARGETS.get(key[:2], "-") if key[2] == "1" or "+" in key[0] else "-"
         yield (f"| {name.replace(',', ', ')} | {us:.1f} | {brim['route']} | {fla:.1f} | {fla / us:.2f} | {earlier.get(key, '-')} | "
                f"{target} | {100 * float(brim['floor_us']) / us:.0f} % |")
+    if all(key in cases and key in earlier for key in KDA_PUBLIC):
+        mean = lambda values: math.exp(statistics.mean(math.log(float(v)) for v in values))
+        us, fla = (mean(cases[key][peer]["median_us"] for key in KDA_PUBLIC) for peer in ("brim", "fla"))
+        yield (f"| geometric mean of the ten public shapes | {us:.1f} | | {fla:.1f} | {fla / us:.2f} | "
+               f"{mean(earlier[key] for key in KDA_PUBLIC):.1f} | 60 | |")
+    every = [case for gate in ("lower_bound", "softplus") for case in kda_rows(gate).values()]
+    slower = sum(float(case["brim"]["median_us"]) > float(case["fla"]["median_us"]) for case in every)
+    yield f"| shapes of the run slower than FLA, both gates | {slower} of {len(every)} | | | | | 0 | |"
 
 
 def kda_softplus():
+    if not kda_rows("softplus"):
+        return
     yield "| T, H | brim | route | FLA | FLA / brim |"
     yield "|---|---:|---|---:|---:|"
     for key, case in kda_rows("softplus").items():
@@ -115,6 +135,8 @@ def kda_softplus():
 def kda_sweep():
     """One sequence: brim's time and the ratio of FLA's, tokens across, heads down."""
     cases = kda_rows("lower_bound")
+    if len(cases) < 40:  # the tables' shapes alone
+        return
     tokens = [str(1 << n) for n in range(9, 17)]
     yield "| us, FLA / brim | " + " | ".join(f"T={t}" for t in tokens) + " |"
     yield "|---|" + "---:|" * len(tokens)
