@@ -34,6 +34,12 @@ BRIM_DEVICE uint32_t attn_finite(uint32_t pair, bool low, bool high)
     return pair;
 }
 
+/* Bits 15 and 31: whether the low and the high f16 of a pair is NaN or infinite. Other bits are not zero. */
+BRIM_DEVICE uint32_t attn_not_finite(uint32_t pair)
+{
+    return (pair & 0x7C007C00u) + 0x04000400u;
+}
+
 /* Any head_dim and both cache types, on the CUDA cores; args->workspace is not used. */
 extern "C" brim_status brim_cuda_attn_any(const brim_cuda_attention_args *args, cudaStream_t stream,
                                           brim_error *err);

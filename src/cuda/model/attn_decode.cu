@@ -104,36 +104,41 @@ BRIM_DEVICE void load_values_until(uint32_t (&b)[4], uint32_t slot, int d, int l
         b[i] = attn_finite(b[i], key + i % 2 * 8 > last, key + i % 2 * 8 + 1 > last);
 }
 
-/* acc += p v where rows of several tokens see different keys of the slot and one of those keys may
- * hold NaN or infinity: a weight of zero does not hide it from a row that does not see it. Then the
- * product is made for each token without what it does not see, with the bits it has otherwise.
- * first: the last key, from the slot's first, that the tile's first token sees. */
+/* Whether a value behind `last`, counted from the slot's first key, is NaN or infinite. */
+template <int head_dim> BRIM_DEVICE bool hides_not_finite(uint32_t slot, int last)
+{
+    int key = threadIdx.x % 4 * 2;
+    uint32_t bad[2] = {0, 0};
+#pragma unroll
+    for (int d = 0; d < head_dim / 16; d++) {
+        uint32_t b[4];
+        load_values<head_dim>(b, slot, d);
+        bad[0] |= attn_not_finite(b[0]) | attn_not_finite(b[2]);
+        bad[1] |= attn_not_finite(b[1]) | attn_not_finite(b[3]);
+    }
+    uint32_t looked[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        looked[i] = (key + 8 * i > last ? 0x8000u : 0) | (key + 8 * i + 1 > last ? 0x80000000u : 0);
+    return __any_sync(0xFFFFFFFFu, ((bad[0] & looked[0]) | (bad[1] & looked[1])) != 0);
+}
+
+/* acc += p v where the tile's tokens see different keys of the slot and one that some do not see
+ * has a value of NaN or infinity: a weight of zero does not hide it. The product is made for each
+ * token without what it does not see, with the bits it has otherwise. first: the last key, from the
+ * slot's first, that the tile's first token sees. */
 template <int head_dim>
 BRIM_DEVICE void multiply_seen(warp_state<head_dim> &w, const uint32_t (&p)[4], uint32_t slot,
                                int first, const tile_rows &rows)
 {
-    uint32_t b[4], changed = 0;
-#pragma unroll
-    for (int d = 0; d < head_dim / 16; d++) {
-        uint32_t c[4];
-        load_values<head_dim>(b, slot, d);
-        load_values_until<head_dim>(c, slot, d, first);
-        changed |= (b[0] ^ c[0]) | (b[1] ^ c[1]) | (b[2] ^ c[2]) | (b[3] ^ c[3]);
-    }
-    int n_token = __any_sync(0xFFFFFFFFu, changed != 0) ? rows.n_token : 1;
     int row = threadIdx.x % 32 / 4;
 #pragma unroll 1
-    for (int token = 0; token < n_token; token++) {
-        bool take[2] = {n_token == 1 || row / rows.gqa == token,
-                        n_token == 1 || (row + 8) / rows.gqa == token};
+    for (int token = 0; token < rows.n_token; token++) {
+        bool take[2] = {row / rows.gqa == token, (row + 8) / rows.gqa == token};
+        uint32_t b[4];
 #pragma unroll
         for (int d = 0; d < head_dim / 8; d++) {
-            if (d % 2 == 0) {
-                if (n_token == 1)
-                    load_values<head_dim>(b, slot, d / 2);
-                else
-                    load_values_until<head_dim>(b, slot, d / 2, first + token);
-            }
+            if (d % 2 == 0) load_values_until<head_dim>(b, slot, d / 2, first + token);
             float sum[4] = {w.acc[d][0], w.acc[d][1], w.acc[d][2], w.acc[d][3]};
             mma_f16_16816(sum, p, b[d % 2 * 2], b[d % 2 * 2 + 1]);
 #pragma unroll
@@ -143,8 +148,9 @@ BRIM_DEVICE void multiply_seen(warp_state<head_dim> &w, const uint32_t (&p)[4], 
     }
 }
 
-/* 16 keys. limit[h]: the last key that row lane / 4 + 8 h sees. */
-template <int head_dim>
+/* 16 keys. limit[h]: the last key that row lane / 4 + 8 h sees. several: tiles may have more than
+ * one token. */
+template <int head_dim, bool several>
 BRIM_DEVICE void attend(warp_state<head_dim> &w, const uint32_t (&q)[head_dim / 16][4],
                         uint32_t slot, int key0, const int (&limit)[2], float scale,
                         const tile_rows &rows)
@@ -193,7 +199,8 @@ BRIM_DEVICE void attend(warp_state<head_dim> &w, const uint32_t (&q)[head_dim / 
     p[1] = f16x2_pack(weight[1][0], weight[1][1]);
     p[2] = f16x2_pack(weight[0][2], weight[0][3]);
     p[3] = f16x2_pack(weight[1][2], weight[1][3]);
-    if (rows.n_token > 1 && key0 + ATTN_WARP_KEYS - 1 > rows.position0) {
+    if (several && rows.n_token > 1 && key0 + ATTN_WARP_KEYS - 1 > rows.position0 &&
+        hides_not_finite<head_dim>(slot, rows.position0 - key0)) {
         multiply_seen<head_dim>(w, p, slot, rows.position0 - key0, rows);
         return;
     }
@@ -336,7 +343,7 @@ BRIM_DEVICE void place_fresh(const fresh_rows<head_dim> &f, uint8_t *slot, int k
     __syncwarp();
 }
 
-template <int head_dim, int source>
+template <int head_dim, int source, bool several>
 __global__ void __launch_bounds__(N_THREAD, 1) attn_decode(decode_params p)
 {
     typedef layout<head_dim> L;
@@ -435,8 +442,8 @@ __global__ void __launch_bounds__(N_THREAD, 1) attn_decode(decode_params p)
             if (source != SOURCE_READY && key0 + i * ATTN_STEP_KEYS + ATTN_WARP_KEYS > first_pos)
                 place_fresh<head_dim>(fresh, smem + (slot - smem_u32(smem)),
                                       key0 + i * ATTN_STEP_KEYS, first_pos, end);
-            attend<head_dim>(w, q, slot, key0 + i * ATTN_STEP_KEYS, limit, a.scale * ATTN_LOG2E,
-                             rows);
+            attend<head_dim, several>(w, q, slot, key0 + i * ATTN_STEP_KEYS, limit,
+                                      a.scale * ATTN_LOG2E, rows);
             __syncwarp();
             if (i + N_STAGE < n_step)
                 load_keys<head_dim>(a.kv, head_at, slot, key0 + (i + N_STAGE) * ATTN_STEP_KEYS, 0,
@@ -511,16 +518,16 @@ bool has_tensor_form(const brim_cuda_attention_args *args)
            args->n_head / args->kv.n_head_kv <= ATTN_TILE_ROWS;
 }
 
-template <int head_dim>
+template <int head_dim, bool several>
 brim_status launch(const decode_params &p, int source, brim_launch_shape shape, cudaStream_t stream,
                    brim_error *err)
 {
     shape.smem_bytes = layout<head_dim>::SMEM_BYTES;
     if (source == SOURCE_BF16)
-        return BRIM_LAUNCH((attn_decode<head_dim, SOURCE_BF16>), shape, stream, p, err);
+        return BRIM_LAUNCH((attn_decode<head_dim, SOURCE_BF16, several>), shape, stream, p, err);
     if (source == SOURCE_F32)
-        return BRIM_LAUNCH((attn_decode<head_dim, SOURCE_F32>), shape, stream, p, err);
-    return BRIM_LAUNCH((attn_decode<head_dim, SOURCE_READY>), shape, stream, p, err);
+        return BRIM_LAUNCH((attn_decode<head_dim, SOURCE_F32, several>), shape, stream, p, err);
+    return BRIM_LAUNCH((attn_decode<head_dim, SOURCE_READY, several>), shape, stream, p, err);
 }
 
 } // namespace
@@ -562,6 +569,11 @@ extern "C" brim_status brim_cuda_attention_decode(const struct brim_cuda_attenti
     int source = !args->rotate                               ? SOURCE_READY
                  : args->rotate->qkv_dtype == BRIM_DTYPE_F32 ? SOURCE_F32
                                                              : SOURCE_BF16;
-    if (args->kv.head_dim == 64) return launch<64>(p, source, shape, (cudaStream_t)stream, err);
-    return launch<128>(p, source, shape, (cudaStream_t)stream, err);
+    cudaStream_t s = (cudaStream_t)stream;
+    bool several = args->n_row > 1;
+    if (args->kv.head_dim == 64)
+        return several ? launch<64, true>(p, source, shape, s, err)
+                       : launch<64, false>(p, source, shape, s, err);
+    return several ? launch<128, true>(p, source, shape, s, err)
+                   : launch<128, false>(p, source, shape, s, err);
 }

@@ -324,7 +324,7 @@ BRIM_DEVICE bool consume(const brim_cuda_attention_args &a, uint32_t smem, int h
     wgmma_wait<0>();
     wgmma_pin(acc);
     uint32_t aside = q + (row - group * GROUP_ROWS) * 128 + lane % 4 * 4; /* of this lane alone */
-    float zero = 0; /* NaN once a result is not finite */
+    uint32_t bad[4] = {0, 0, 0, 0}; /* bits 15 and 31 once a result is not finite */
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float sum = r.sum[h] + __shfl_xor_sync(0xFFFFFFFFu, r.sum[h], 1);
@@ -336,18 +336,17 @@ BRIM_DEVICE bool consume(const brim_cuda_attention_args &a, uint32_t smem, int h
             (uint32_t *)((uint16_t *)a.out + at * a.out_stride + head * head_dim) + lane % 4;
 #pragma unroll
         for (int j = 0; j < head_dim / 8; j++) {
-            float x = acc[4 * j + 2 * h] * inv, y = acc[4 * j + 2 * h + 1] * inv;
-            uint32_t pair = bf16x2_pack(x, y);
+            uint32_t pair = bf16x2_pack(acc[4 * j + 2 * h] * inv, acc[4 * j + 2 * h + 1] * inv);
             if (second) { /* aside, where this group's queries were: what follows is no place for
                            * 64 copies of a loop */
                 st_shared_u32(aside + j / 8 * L::Q_PANEL + h * 1024 + j % 8 * 16, pair);
             } else {
-                zero = __fmaf_rn(x, 0, __fmaf_rn(y, 0, zero));
+                bad[j % 4] |= (pair & 0x7F807F80u) + 0x00800080u;
                 out[4 * j] = pair;
             }
         }
     }
-    if (!second) return !(zero == 0);
+    if (!second) return ((bad[0] | bad[1] | bad[2] | bad[3]) & 0x80008000u) != 0;
     int head_kv = head / (a.n_head / a.kv.n_head_kv);
 #pragma unroll 1
     for (int i = 0; i < head_dim / 4; i++) {
@@ -356,14 +355,36 @@ BRIM_DEVICE bool consume(const brim_cuda_attention_args &a, uint32_t smem, int h
         if (at >= a.n_row) continue;
         uint32_t *out = (uint32_t *)((uint16_t *)a.out + at * a.out_stride + head * head_dim + d);
         uint32_t got = *out;
-        int bad = ((got & 0x7F80) == 0x7F80 ? 1 : 0) | ((got & 0x7F800000) == 0x7F800000 ? 2 : 0);
-        if (bad == 0) continue;
-        bad &= ~caused_by_values(a.kv, head_kv, first_pos + at + 1, d);
-        uint32_t mask = (bad & 1 ? 0xFFFFu : 0) | (bad & 2 ? 0xFFFF0000u : 0);
+        int odd = ((got & 0x7F80) == 0x7F80 ? 1 : 0) | ((got & 0x7F800000) == 0x7F800000 ? 2 : 0);
+        if (odd == 0) continue;
+        odd &= ~caused_by_values(a.kv, head_kv, first_pos + at + 1, d);
+        uint32_t mask = (odd & 1 ? 0xFFFFu : 0) | (odd & 2 ? 0xFFFF0000u : 0);
         uint32_t again = ld_shared_u32(aside + j / 8 * L::Q_PANEL + h * 1024 + j % 8 * 16);
         *out = (got & ~mask) | (again & mask);
     }
     return false;
+}
+
+/* By one thread: the barriers of a pass. */
+template <int n_group> BRIM_DEVICE void make_barriers(uint32_t bars)
+{
+    mbarrier_init(bars, 1);
+    for (int slot = 0; slot < 2 * N_STAGE; slot++) {
+        mbarrier_init(bar_full(bars, slot), 1);
+        mbarrier_init(bar_empty(bars, slot), n_group * 128);
+    }
+    fence_mbarrier_init();
+}
+
+/* Ends the first pass: whether a second must follow, whose barriers are there then. */
+template <int head_dim, int n_group> BRIM_DEVICE bool pass_again(uint32_t smem)
+{
+    typedef layout<head_dim, n_group> L;
+    named_barrier_sync(4, 128 + 128 * n_group);
+    if (!ld_shared_u32(smem + L::AGAIN)) return false;
+    if (threadIdx.x == 0) make_barriers<n_group>(smem + L::BARS + L::PASS_BARS);
+    named_barrier_sync(4, 128 + 128 * n_group);
+    return true;
 }
 
 template <int head_dim, int n_group>
@@ -374,15 +395,8 @@ __global__ void __launch_bounds__(128 + 128 * n_group, 1)
     typedef layout<head_dim, n_group> L;
     uint32_t smem = (smem_u32(smem_raw) + 1023) & ~1023u, bars = smem + L::BARS;
     if (threadIdx.x == 0) {
-        for (int pass = 0; pass < 2; pass++, bars += L::PASS_BARS) {
-            mbarrier_init(bars, 1);
-            for (int slot = 0; slot < 2 * N_STAGE; slot++) {
-                mbarrier_init(bar_full(bars, slot), 1);
-                mbarrier_init(bar_empty(bars, slot), n_group * 128);
-            }
-        }
+        make_barriers<n_group>(bars);
         st_shared_u32(smem + L::AGAIN, 0);
-        fence_mbarrier_init();
         tma_prefetch_map(&p.q);
         tma_prefetch_map(&p.k);
         tma_prefetch_map(&p.v);
@@ -400,16 +414,14 @@ __global__ void __launch_bounds__(128 + 128 * n_group, 1)
         if (n_group > 1) setmaxnreg_dec<40>();
         if (!inside) return;
         produce<head_dim, n_group>(p, smem, head, row0, n_key);
-        named_barrier_sync(4, 128 + 128 * n_group);
-        if (ld_shared_u32(smem + L::AGAIN))
+        if (pass_again<head_dim, n_group>(smem))
             produce_finite<head_dim, n_group>(p, smem, head, row0, n_key);
     } else {
         if (n_group > 1) setmaxnreg_inc<232>();
         if (!inside) return;
         if (consume<head_dim, n_group, false>(a, smem, head, row0, first_pos, n_key))
             st_shared_u32(smem + L::AGAIN, 1);
-        named_barrier_sync(4, 128 + 128 * n_group);
-        if (ld_shared_u32(smem + L::AGAIN))
+        if (pass_again<head_dim, n_group>(smem))
             consume<head_dim, n_group, true>(a, smem, head, row0, first_pos, n_key);
     }
 }
