@@ -84,8 +84,10 @@ static brim_status hopper(struct brim_step *step, const struct brim_cuda_linear 
             .weight = p->norm ? p->norm->data : NULL,
             .eps = p->eps,
         };
-        return brim_cuda_w4_gemv(&args, &w->packed, p->norm ? &norm : NULL, &plan.gemv, 1,
-                                 step->stream, err);
+        const struct brim_w4_gemv_plan link =
+            brim_w4_gemv_plan_chain(p->n_row, w->n_in, w->n_out, n_sm);
+        return brim_cuda_w4_gemv(&args, &w->packed, p->norm ? &norm : NULL, &link, 1, step->stream,
+                                 err);
     }
     assert(!p->norm); /* norms_inside: the kernel for one to eight rows alone */
     if (plan.kernel == BRIM_W4_KERNEL_STREAM)

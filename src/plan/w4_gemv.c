@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/w4_gemv.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/count.h"
@@ -59,6 +60,39 @@ struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_row, int64_t n_in, int
         }
     }
     return best;
+}
+
+/* Found by a search over schedules, depths and releases in the chain of Qwen3-4B's layer, one row,
+ * attention over 129 positions between the first two products
+ * (bench/results/h200/w4_gemv_chain.txt): 25.5 us a layer where brim_w4_gemv_plan_make's take 27.1.
+ * What counts is what fits beside the predecessor: o leaves gate and up more room, they leave down
+ * more. */
+static const struct {
+    int n_sm;
+    int64_t n_in, n_out;
+    int n_pair, n_part, split, depth;
+    enum brim_w4_gemv_release release;
+} chain[] = {
+    {132, 4096, 2560, 2, 6, 2, 2, BRIM_W4_GEMV_REQUESTED}, /* o */
+    {132, 2560, 19456, 4, 3, 1, 4, BRIM_W4_GEMV_AT_ONCE},  /* gate and up */
+    {132, 9728, 2560, 3, 4, 4, 4, BRIM_W4_GEMV_STAGED},    /* down */
+};
+
+struct brim_w4_gemv_plan brim_w4_gemv_plan_chain(int64_t n_row, int64_t n_in, int64_t n_out,
+                                                 int n_sm)
+{
+    struct brim_w4_gemv_plan plan = brim_w4_gemv_plan_make(n_row, n_in, n_out, n_sm);
+    if (plan.kernel != BRIM_W4_GEMV_INT8) return plan;
+    for (size_t i = 0; i < sizeof chain / sizeof *chain; i++) {
+        if (chain[i].n_sm != n_sm || chain[i].n_in != n_in || chain[i].n_out != n_out) continue;
+        plan.n_pair = chain[i].n_pair;
+        plan.n_part = chain[i].n_part;
+        plan.split = chain[i].split;
+        plan.depth = chain[i].depth;
+        plan.release = chain[i].release;
+        plan.n_cta = brim_ceil_div(n_out, (int64_t)32 * plan.n_pair) * plan.split;
+    }
+    return plan;
 }
 
 static const char *const kernel_names[] = {

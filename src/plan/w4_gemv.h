@@ -21,6 +21,14 @@ enum brim_w4_gemv_kernel {
     BRIM_W4_GEMV_INT8 = 1  /* gemv_int8.cu: chosen for one and two */
 };
 
+/* When a launch that depends on this one may begin to load its weights, with programmatic dependent
+ * launch. */
+enum brim_w4_gemv_release {
+    BRIM_W4_GEMV_REQUESTED = 0, /* when this one's weights are on their way */
+    BRIM_W4_GEMV_AT_ONCE,
+    BRIM_W4_GEMV_STAGED /* when this one has its x */
+};
+
 /* A CTA has n_pair pairs of 16 outputs. The 128-input units of the reduction are one line cut into
  * split * n_part even parts: CTA `rank` of a cluster takes n_part of them, one a warp and pair.
  * Results depend on the kernel, n_part and split (and, with a norm in front, on the number of
@@ -32,12 +40,19 @@ struct brim_w4_gemv_plan {
     int64_t n_unit; /* of 128 inputs */
     int64_t n_cta;  /* split times the groups of n_pair pairs */
     enum brim_w4_gemv_kernel kernel;
+    int depth; /* units a warp has in flight at most, up to 4; 0: 4 */
+    enum brim_w4_gemv_release release;
 };
 
 /* From shape and multiprocessors; n_row chooses the kernel alone, so that one and two rows share
  * bits, and so do three to eight. Dimensions >= 1. */
 struct brim_w4_gemv_plan brim_w4_gemv_plan_make(int64_t n_row, int64_t n_in, int64_t n_out,
                                                 int n_sm);
+
+/* The same for a link of a chain of dependent launches, the products of a layer in turn with
+ * attention behind the first: what was measured there, else brim_w4_gemv_plan_make's. */
+struct brim_w4_gemv_plan brim_w4_gemv_plan_chain(int64_t n_row, int64_t n_in, int64_t n_out,
+                                                 int n_sm);
 
 /* "bf16" or "int8"; the second form is false, and *plan as it was, where the name is neither. A
  * schedule fits both kernels. */

@@ -78,14 +78,17 @@ static void check_problem(problem &p, int n_sm)
 
 static void check_plans(problem &p)
 {
+    int n_done = 0;
     p.args.epilogue = BRIM_W4_STORE_F32;
     for (int n_pair : {1, 2, 3, 5, 7, 12})
         for (int n_part : {1, 2, 3, 5, 12})
             for (int split = 1; split <= 8; split *= 2) {
                 if (n_pair * n_part > BRIM_W4_GEMV_WARPS || n_part * split > (p.n_in + 127) / 128)
                     continue;
-                check(p, "gemv plan", F32_BOUND,
-                      pinned(kernel, p.n_in, p.n_out, n_pair, n_part, split), 0);
+                brim_w4_gemv_plan plan = pinned(kernel, p.n_in, p.n_out, n_pair, n_part, split);
+                plan.depth = n_done % 5;
+                plan.release = (brim_w4_gemv_release)(n_done % 3);
+                check(p, "gemv plan", F32_BOUND, plan, n_done++ % 2);
             }
     p.args.epilogue = BRIM_W4_STORE_BF16;
 }
@@ -401,6 +404,8 @@ static void check_all(bool brief, bool small, int n_sm)
             if (small) continue;
             problem p(r, s[0], s[1], 128, BRIM_DTYPE_BF16, SPECIAL_NONE);
             check_problem(p, n_sm);
+            brim_w4_gemv_plan link = brim_w4_gemv_plan_chain(r, s[0], s[1], n_sm);
+            if (link.kernel == kernel) check(p, "gemv in a chain", BF16_BOUND, link, 1);
         }
     /* x of 8 rows in several launches; in integers a row of 49152 does not fit one CTA. */
     problem wide(8, 49152, 64, 32, BRIM_DTYPE_F32, SPECIAL_NONE);

@@ -4,6 +4,7 @@
 #ifndef BRIM_TESTS_GEMV_BENCH_CUH
 #define BRIM_TESTS_GEMV_BENCH_CUH
 
+#include "cuda/model/ops.h"
 #include "graph_time.cuh"
 #include "w4_problem.cuh"
 
@@ -93,38 +94,92 @@ static void gemv(const buffers &b, const brim_cuda_w4_packed &m, const void *x, 
     must(brim_cuda_w4_gemv(&a, &m, norm ? &n : nullptr, &plan, pdl, stream, &err), err);
 }
 
-/* The four products of a layer, layer after layer, weights of SETS layers in turn. */
+/* Decode attention of Qwen3-4B at position 128, as the engine launches it between the first two
+ * products. */
+struct attention {
+    enum { HEADS = 32, KV_HEADS = 8, DIM = 128, POSITIONS = 256 };
+    device_array<float> qkv, norm, rope;
+    device_array<uint16_t> cache, q, out;
+    device_array<uint8_t> workspace;
+    device_array<int64_t> first_pos;
+    attention()
+        : qkv(2 * 6144), norm(DIM), rope(POSITIONS * DIM), cache(2 * KV_HEADS * POSITIONS * DIM),
+          q(2 * HEADS * DIM), out(2 * HEADS * DIM),
+          workspace(brim_cuda_attention_decode_bytes(HEADS, KV_HEADS, DIM)), first_pos(1)
+    {
+        qkv.fill(0), norm.fill(0), rope.fill(0), cache.fill(0), q.fill(0), out.fill(0);
+        workspace.fill(0);
+        first_pos.from({128});
+    }
+    void launch(int64_t rows, int pdl, cudaStream_t stream)
+    {
+        brim_cuda_rotate_args r = {};
+        r.n_row = rows, r.n_head = HEADS;
+        r.qkv = qkv.ptr, r.qkv_dtype = BRIM_DTYPE_F32, r.qkv_stride = 6144;
+        r.q_norm = r.k_norm = norm.ptr, r.eps = 1e-6f;
+        r.rope_table = rope.ptr, r.first_pos = first_pos.ptr;
+        r.kv = {cache.ptr, cache.ptr + cache.n / 2, BRIM_DTYPE_F16, KV_HEADS, DIM, POSITIONS};
+        r.q = q.ptr, r.pdl = pdl;
+        brim_cuda_attention_args a = {};
+        a.n_row = rows, a.n_head = HEADS, a.q = q.ptr, a.first_pos = first_pos.ptr;
+        a.kv = r.kv, a.scale = 0.088f;
+        a.out = out.ptr, a.out_stride = HEADS * DIM;
+        a.workspace = workspace.ptr, a.n_key_max = POSITIONS;
+        a.pdl = pdl, a.rotate = &r;
+        brim_error err = {};
+        must(brim_cuda_attention_decode(&a, stream, &err), err);
+    }
+};
+
+/* The four products of a layer, layer after layer, weights of SETS layers in turn: alone on each
+ * kernel, then with attention on the schedules of the engine's chain. */
 static void bench_chain(buffers &b, const std::vector<brim_w4_gemv_kernel> &kernels, int n_sm,
                         cudaStream_t stream)
 {
-    enum { SETS = 6, LAYERS = 36 };
-    matrix qkv(2560, 6144 * SETS), o(4096, 2560 * SETS), gateup(2560, 19456 * SETS),
-        down(9728, 2560 * SETS);
-    brim_w4_gemv_plan pq = brim_w4_gemv_plan_make(1, 2560, 6144, n_sm),
-                      po = brim_w4_gemv_plan_make(1, 4096, 2560, n_sm),
-                      pg = brim_w4_gemv_plan_make(1, 2560, 19456, n_sm),
-                      pd = brim_w4_gemv_plan_make(1, 9728, 2560, n_sm);
-    auto chain = [&](int64_t rows, int pdl) {
+    enum { SETS = 6, LAYERS = 36, QKV = 0, O, GATE_UP, DOWN };
+    static const int64_t in[] = {2560, 4096, 2560, 9728}, out[] = {6144, 2560, 19456, 2560};
+    matrix m[] = {{in[QKV], out[QKV] * SETS},
+                  {in[O], out[O] * SETS},
+                  {in[GATE_UP], out[GATE_UP] * SETS},
+                  {in[DOWN], out[DOWN] * SETS}};
+    attention attn;
+    brim_w4_gemv_plan plans[4];
+    auto chain = [&](int64_t rows, int pdl, bool with_attention) {
         for (int l = 0; l < LAYERS; l++) {
-            int s = l % SETS;
-            gemv(b, qkv.rows(s * 6144, 6144), nullptr, b.y.ptr, rows, BRIM_W4_STORE_BF16, true, pq,
-                 pdl, stream);
-            gemv(b, o.rows(s * 2560, 2560), b.y.ptr, b.stream_x.ptr, rows, BRIM_W4_ADD_F32, false,
-                 po, pdl, stream);
-            gemv(b, gateup.rows(s * 19456, 19456), nullptr, b.act.ptr, rows, BRIM_W4_SWIGLU, true,
-                 pg, pdl, stream);
-            gemv(b, down.rows(s * 2560, 2560), b.act.ptr, b.stream_x.ptr, rows, BRIM_W4_ADD_F32,
-                 false, pd, pdl, stream);
+            auto product = [&](int i, const void *x, void *y, brim_w4_epilogue e) {
+                gemv(b, m[i].rows(l % SETS * out[i], out[i]), x, y, rows, e, !x, plans[i], pdl,
+                     stream);
+            };
+            if (with_attention) {
+                product(QKV, nullptr, attn.qkv.ptr, BRIM_W4_STORE_F32);
+                attn.launch(rows, pdl, stream);
+            } else {
+                product(QKV, nullptr, b.y.ptr, BRIM_W4_STORE_BF16);
+            }
+            product(O, with_attention ? attn.out.ptr : b.y.ptr, b.stream_x.ptr, BRIM_W4_ADD_F32);
+            product(GATE_UP, nullptr, b.act.ptr, BRIM_W4_SWIGLU);
+            product(DOWN, b.act.ptr, b.stream_x.ptr, BRIM_W4_ADD_F32);
         }
+    };
+    auto line = [&](const char *name, int64_t rows, int pdl, bool with_attention) {
+        double us =
+            time_graph(stream, nullptr, 0, 10, [&] { chain(rows, pdl, with_attention); }) / LAYERS;
+        printf("%s,%lld,0,0,%s,0,0,0,,%s,%.2f\n", name, (long long)rows,
+               brim_w4_gemv_kernel_name(plans[0].kernel), pdl ? "pdl" : "serial", us);
     };
     for (int64_t rows : {1, 2, 4, 8})
         for (brim_w4_gemv_kernel kernel : kernels) {
-            pq.kernel = po.kernel = pg.kernel = pd.kernel = kernel;
-            for (int pdl = 0; pdl < 2; pdl++) {
-                double us = time_graph(stream, nullptr, 0, 10, [&] { chain(rows, pdl); });
-                printf("layer,%lld,0,0,%s,0,0,0,,%s,%.2f\n", (long long)rows,
-                       brim_w4_gemv_kernel_name(kernel), pdl ? "pdl" : "serial", us / LAYERS);
+            for (int i = 0; i < 4; i++) {
+                plans[i] = brim_w4_gemv_plan_make(rows, in[i], out[i], n_sm);
+                plans[i].kernel = kernel;
             }
+            for (int pdl = 0; pdl < 2; pdl++) line("layer", rows, pdl, false);
+            if (rows > 2) continue;
+            line("layer+attention", rows, 1, true);
+            if (kernel != brim_w4_gemv_plan_chain(rows, in[O], out[O], n_sm).kernel) continue;
+            for (int i = 0; i < 4; i++)
+                plans[i] = brim_w4_gemv_plan_chain(rows, in[i], out[i], n_sm);
+            line("layer+attention on links", rows, 1, true);
         }
 }
 

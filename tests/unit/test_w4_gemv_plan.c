@@ -78,6 +78,36 @@ static void kernels_by_rows(void **state)
     assert_int_equal(brim_w4_gemv_plan_make(1, 24576 * 8 + 1, 32, 132).kernel, BRIM_W4_GEMV_BF16);
 }
 
+/* In a chain: what was measured for one and two rows of Qwen3-4B, within the kernel's limits. */
+static void links_of_a_chain(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {
+        {2560, 6144}, {4096, 2560}, {2560, 19456}, {9728, 2560}, {4096, 2561}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int64_t n_row = 1; n_row <= 8; n_row++)
+            for (int n_sm = 131; n_sm <= 132; n_sm++) {
+                struct brim_w4_gemv_plan p =
+                    brim_w4_gemv_plan_chain(n_row, shapes[i][0], shapes[i][1], n_sm);
+                struct brim_w4_gemv_plan alone =
+                    brim_w4_gemv_plan_make(n_row, shapes[i][0], shapes[i][1], n_sm);
+                bool found = i >= 1 && i <= 3 && n_row <= 2 && n_sm == 132;
+                assert_int_equal(p.depth != 0, found);
+                if (!found) {
+                    assert_int_equal(p.n_pair, alone.n_pair);
+                    assert_int_equal(p.n_part, alone.n_part);
+                    assert_int_equal(p.n_cta, alone.n_cta);
+                }
+                assert_int_equal(p.kernel, alone.kernel);
+                assert_int_equal(p.n_unit, alone.n_unit);
+                assert_in_range(p.n_pair * p.n_part, 1, BRIM_W4_GEMV_WARPS);
+                assert_in_range(p.split * p.n_part, 1, p.n_unit);
+                int64_t covered = p.n_cta / p.split * p.n_pair * 32;
+                assert_true(covered >= shapes[i][1] && covered - shapes[i][1] < p.n_pair * 32);
+            }
+    assert_int_equal(brim_w4_gemv_plan_chain(1, 2560, 19456, 132).n_pair, 4);
+}
+
 static void kernels_by_name(void **state)
 {
     (void)state;
@@ -94,9 +124,8 @@ static void kernels_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(invariants),
-        cmocka_unit_test(choices_of_qwen3_4b),
-        cmocka_unit_test(kernels_by_rows),
+        cmocka_unit_test(invariants),      cmocka_unit_test(choices_of_qwen3_4b),
+        cmocka_unit_test(kernels_by_rows), cmocka_unit_test(links_of_a_chain),
         cmocka_unit_test(kernels_by_name),
     };
     return cmocka_run_group_tests_name("w4_gemv_plan", tests, NULL, NULL);

@@ -176,6 +176,8 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
     const int rank = blockIdx.x & ((1 << p.split_log2) - 1);
     const int pair0 = (int)(blockIdx.x >> p.split_log2) * p.n_pair;
 
+    release_at(p, BRIM_W4_GEMV_AT_ONCE);
+
     /* Weights of this warp: units [begin, end) of its pair. */
     const int part = (int)(warp * p.pair_recip >> 16), part0 = rank * p.n_part;
     int pair = min(pair0 + warp - part * p.n_pair, p.n_pair_all - 1); /* past the end: not stored */
@@ -197,7 +199,7 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
             weights.next(smem_u32(ring) + d * stream::SLOT_BYTES + lane * 16, lane);
         cp_async_commit();
     }
-    if (p.pdl) griddepcontrol_launch_dependents(); /* the successor may load its weights as well */
+    release_at(p, BRIM_W4_GEMV_REQUESTED);
 
     /* The norm's weights of a thread's first chunks. */
     if (p.norm_x) {
@@ -224,6 +226,7 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
     if (p.norm_x) inv = norm_rows<n_row_max>(p, s_part, s_inv);
     const bool small = stage_rows<groups, n_row_max>(p, smem, in0, n_chunk, x_first, loaded,
                                                      norm_weight, inv, s_inv);
+    release_at(p, BRIM_W4_GEMV_STAGED);
 
     const int g = lane / 4, c = lane % 4;
     /* Row of x whose address this lane gives to ldmatrix; columns beyond n_row repeat the last. */

@@ -40,6 +40,7 @@ struct gemv_params {
     int n_in, n_out, n_row;
     float norm_eps;
     bool pdl;
+    enum brim_w4_gemv_release release;
     enum brim_w4_epilogue epilogue;
     /* Offsets in shared memory, bytes; the ring is at 0. */
     uint32_t at_x, at_group, at_join, row_bytes;
@@ -266,6 +267,12 @@ BRIM_DEVICE void begin_join(const gemv_params &p, uint64_t *joined, int rank)
     cluster_arrive_relaxed();
 }
 
+/* The successor may load its weights as well, if this is where the plan lets it. */
+BRIM_DEVICE void release_at(const gemv_params &p, enum brim_w4_gemv_release here)
+{
+    if (p.pdl && p.release == here) griddepcontrol_launch_dependents();
+}
+
 /* The host's half. A form is a kernel: `place_x` puts what it keeps of x (at_x, at_group,
  * row_bytes) behind byte `at` and returns the end, `launch` starts it. */
 template <typename form, enum brim_dtype dtype>
@@ -325,6 +332,7 @@ brim_status gemv_run(const struct brim_cuda_w4 *args, const struct brim_cuda_w4_
     p.y_stride = args->y_stride;
     p.epilogue = args->epilogue;
     p.pdl = pdl != 0;
+    p.release = plan->release;
     if (norm) {
         p.norm_x_stride = norm->x_stride;
         p.norm_weight = norm->weight;
@@ -341,7 +349,8 @@ brim_status gemv_run(const struct brim_cuda_w4 *args, const struct brim_cuda_w4_
     /* As many units in flight as a warp has, up to four; fewer where that lets two CTAs share a
      * multiprocessor; the rows of a call in several launches where even that does not fit. */
     int n_row = p.n_row = (int)args->n_row;
-    p.depth = warp_units < MAX_DEPTH ? warp_units : MAX_DEPTH;
+    p.depth = plan->depth > 0 && plan->depth < MAX_DEPTH ? plan->depth : MAX_DEPTH;
+    if (p.depth > warp_units) p.depth = warp_units;
     while (p.depth > 2 && place<form>(&p, w, cta_units) > SMEM_SHARED) p.depth--;
     while (n_row > 1 && place<form>(&p, w, cta_units) > SMEM_MOST)
         n_row = p.n_row = (n_row + 1) / 2;

@@ -323,6 +323,8 @@ __global__ void __launch_bounds__(MAX_WARP * 32, n_row_max == 8 ? 1 : 2)
     const int rank = blockIdx.x & ((1 << p.split_log2) - 1);
     const int pair0 = (int)(blockIdx.x >> p.split_log2) * p.n_pair;
 
+    release_at(p, BRIM_W4_GEMV_AT_ONCE);
+
     /* Weights of this warp: units [begin, end) of its pair. */
     const int part = (int)(warp * p.pair_recip >> 16), part0 = rank * p.n_part;
     const int pair = min(pair0 + warp - part * p.n_pair, p.n_pair_all - 1); /* past: not stored */
@@ -343,7 +345,7 @@ __global__ void __launch_bounds__(MAX_WARP * 32, n_row_max == 8 ? 1 : 2)
             weights.next(smem_u32(ring) + d * stream::SLOT_BYTES + lane * 16, lane);
         cp_async_commit();
     }
-    if (p.pdl) griddepcontrol_launch_dependents(); /* the successor may load its weights as well */
+    release_at(p, BRIM_W4_GEMV_REQUESTED);
     if (p.norm_x) x.load_weights(p, in0, t, n_chunk);
     /* Weights do not depend on the predecessor; x and y do. */
     if (p.pdl) griddepcontrol_wait();
@@ -365,6 +367,7 @@ __global__ void __launch_bounds__(MAX_WARP * 32, n_row_max == 8 ? 1 : 2)
         x.template all<groups, false>(p, smem, in0, n_chunk, !p.pdl, s_part);
     }
     __syncthreads();
+    release_at(p, BRIM_W4_GEMV_STAGED);
 
     const int g = lane / 4, c = lane % 4;
     /* Columns 6 and 7 repeat 4 and 5: any bytes will do there. */
