@@ -439,7 +439,7 @@ static void time_shapes(int n_sm, double within, int n_sample)
     printf("projection,rows,in,out,form,split,us%s\n", within > 0 ? ",estimate" : "");
     printf("clock,0,0,0,tiny,1,%.2f\n", time_tiny(stream, flush.ptr, flush.n));
     for (auto &s : shapes)
-        for (int64_t rows : {65, 96, 128, 129, 192, 256, 384, 512, 1024, 2048}) {
+        for (int64_t rows : {64, 65, 96, 128, 129, 192, 256, 384, 512, 1024, 2048}) {
             problem p(rows, s.in, s.out, 128, BRIM_DTYPE_BF16, 0);
             brim_w4_stream_plan best = brim_w4_stream_plan_make(rows, s.in, s.out, n_sm);
             double best_cost = brim_w4_stream_plan_cost(&best, n_sm);

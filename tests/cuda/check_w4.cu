@@ -195,6 +195,9 @@ int main(int argc, char **argv)
             problem p(r, 320, 200, 64, BRIM_DTYPE_BF16, SPECIAL_NONE);
             check_problem(p, device.n_sm);
         }
+        /* More panels than memory holds: the ring is refilled. */
+        problem refilled(100, 1280, 72, 128, BRIM_DTYPE_BF16, SPECIAL_NONE);
+        check_cluster(refilled, device.n_sm);
         for (special kind : specials) {
             problem p(9, 320, 200, 64, BRIM_DTYPE_BF16, kind);
             check_problem(p, device.n_sm);

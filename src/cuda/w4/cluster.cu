@@ -4,7 +4,7 @@
  * Grid (split, tiles of 64 n_slab outputs, tiles of n_tok tokens): one cluster a tile; CTA `rank`
  * takes one of `split` stretches of the units of 128 inputs, the first ones a unit more. Block
  * (128, n_slab, n_part): warpgroup (slab, part) multiplies slab `slab` by every n_part-th unit from
- * `part` on; the first thread also refills the ring of activations. Weights: cp.async into a ring
+ * `part` on; the first warp also refills the ring of activations. Weights: cp.async into a ring
  * of DEPTH units that belongs to one warp, which alone waits for it. Activations: TMA into n_stage
  * panels (128-byte swizzle, zeros beyond n_row and n_in). The second half of a unit is unpacked
  * while the first multiplies, the next unit's first half while the second does. Join: the parts of
@@ -106,24 +106,6 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
     const int n_panel = p.unit_each + (rank < p.unit_more);
     const int n_block = 4 * p.n_slab * (n_tok / 8);
     const int n_mine = min(p.n_own, n_block - rank * p.n_own); /* may be negative */
-    if (warp_all == 0) {
-        if (lane < p.n_stage) {
-            mbarrier_init(full + lane * 8, 1);
-            mbarrier_init(empty + lane * 8, p.n_slab * 4);
-        }
-        if (lane == 31) {
-            tma_prefetch_map(&p.x_map);
-            mbarrier_init(joined, 1);
-        }
-        fence_mbarrier_init();
-        if (lane == 31)
-            mbarrier_arrive_expect_tx(joined, max(n_mine, 0) * (p.split - 1) * BLOCK_BYTES);
-    }
-    __syncthreads();
-    /* Before a rank writes here: this CTA runs and its barriers are ready, and if the join lies
-     * over the panels, all is read. */
-    if (p.split > 1 && p.join_at) cluster_arrive_relaxed();
-
     /* Weights of this warp: its units, one after the other, into the slots of its ring. */
     const int slab = min(tile_out * p.n_slab + slab_here, p.n_slab_all - 1); /* last: not stored */
     const uint32_t my_ring = ring + p.n_stage * stage_bytes + warp_all * p.warp_bytes;
@@ -147,29 +129,35 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
         tma_load_2d(dst, &p.x_map, in, tile_token * n_tok, full + stage * 8);
         tma_load_2d(dst + panel_bytes, &p.x_map, in + 64, tile_token * n_tok, full + stage * 8);
     };
-    /* Activations first, except where they must wait for the kernel before. */
-#pragma unroll 1
-    for (int turn = 0; turn < 2; turn++) {
-        if ((turn == 1) == p.pdl) {
-            if (p.pdl) {
-                griddepcontrol_launch_dependents(); /* the successor may load its weights too */
-                griddepcontrol_wait();              /* what x and y depend on; weights do not */
-            }
-            if (lane == 0)
-#pragma unroll 1
-                for (int s = warp_all; s < p.n_stage && s < n_panel; s += n_warp) load_x(s, s);
-        } else {
-#pragma unroll 1
-            for (int d = 0; d < DEPTH; d++) {
-                if (part + d * p.n_part < n_panel) load_weights(my_ring + d * p.slot_bytes);
-                cp_async_commit();
-            }
+    /* One warp makes the barriers and, a lane a panel, loads activations at once, unless they must
+     * wait for the kernel before; the others' weights need no barrier and wait for none. */
+    const int n_first = min(p.n_stage, n_panel);
+    if (warp_all == 0) {
+        if (lane < p.n_stage) {
+            mbarrier_init(full + lane * 8, 1);
+            mbarrier_init(empty + lane * 8, p.n_slab * 4);
         }
+        if (lane == 31) mbarrier_init(joined, 1);
+        fence_mbarrier_init();
+        if (lane == 31)
+            mbarrier_arrive_expect_tx(joined, max(n_mine, 0) * (p.split - 1) * BLOCK_BYTES);
+        if (!p.pdl && lane < n_first) load_x(lane, lane);
     }
+#pragma unroll 1
+    for (int d = 0; d < DEPTH; d++) {
+        if (part + d * p.n_part < n_panel) load_weights(my_ring + d * p.slot_bytes);
+        cp_async_commit();
+    }
+    if (p.pdl) {
+        griddepcontrol_launch_dependents(); /* the successor may load its weights too */
+        griddepcontrol_wait();              /* what x and y depend on; weights do not */
+        if (warp_all == 0 && lane < n_first) load_x(lane, lane);
+    }
+    __syncthreads();
+    /* Before a rank writes here: this CTA runs and its barriers are ready, and if the join lies
+     * over the panels, all is read. */
+    if (p.split > 1 && p.join_at) cluster_arrive_relaxed();
 
-    float acc[n_tok / 2];
-#pragma unroll
-    for (int i = 0; i < n_tok / 2; i++) acc[i] = 0;
     uint32_t frag[2][4][4];
     form_params<form> params;
     /* Fragments of k-steps 4 h .. 4 h + 3; parameters change every 32 inputs at most. */
@@ -185,25 +173,29 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
     };
     const uint32_t ring_end = my_ring + DEPTH * p.slot_bytes;
     const bool refilled = n_panel > p.n_stage;
-    uint32_t slot_at = my_ring;
-    /* Panel `part` is the first of this warpgroup (part < n_stage where there is work): its barrier
-     * and the low word of its descriptor go round the ring together. */
     constexpr uint32_t desc_step = stage_bytes >> 4, desc_high = 1u << 30 | 1024 >> 4;
+    int refill = p.n_stage, refill_stage = 0, refill_parity = 0; /* of the first warp */
+    float acc[n_tok / 2];
+#pragma unroll
+    for (int i = 0; i < n_tok / 2; i++) acc[i] = 0;
+    uint32_t slot_at = my_ring;
+    /* Panel `part` is the first of this warpgroup (part < n_stage where there is work): its
+     * barrier and the low word of its descriptor go round the ring together. */
     uint32_t bar = full + part * 8, bar_before = 0, parity = 0;
     uint32_t desc_low = (ring & 0x3FFFF) >> 4 | (16 >> 4) << 16;
     desc_low += part * desc_step;
     auto desc_of = [&](uint32_t at) { return (uint64_t)desc_high << 32 | (desc_low + at); };
-    int refill = p.n_stage, refill_stage = 0, refill_parity = 0; /* of the first thread */
 #pragma unroll 1
     for (int panel = part; panel < n_panel; panel += p.n_part) {
-        if (refilled && warp_all + lane == 0 && panel >= 2 * p.n_part) {
+        if (refilled && warp_all == 0 && panel >= 2 * p.n_part) {
             /* Panels of the last round but one, of all parts: each is refilled when it has been
              * read. With n_stage >= 2 n_part (or nothing to refill) none waits for what is not
-             * loaded, so this ends. */
+             * loaded, so this ends. The whole warp waits: one lane's loop in this one would
+             * take the places of both from the registers that a warp shares. */
 #pragma unroll 1
             for (int q = 0; q < p.n_part && refill < n_panel; q++, refill++) {
                 mbarrier_wait(empty + refill_stage * 8, refill_parity);
-                load_x(refill, refill_stage);
+                if (lane == 0) load_x(refill, refill_stage);
                 if (++refill_stage == p.n_stage) refill_stage = 0, refill_parity ^= 1;
             }
         }
