@@ -7,8 +7,8 @@
 #include "plan/clusters.h"
 
 /* Nanoseconds that a plan takes beyond what all plans for the product take: fitted to the times of
- * all plans of one wave for the projections of Qwen3-4B at 16 to 128 rows (gpu_check_w4 explore);
- * its choices were within 1 % of the best on average. */
+ * all plans for the projections of Qwen3-4B at 16 and 64 rows (gpu_check_w4 explore) and, with an
+ * earlier form of the kernel, at 32 to 96; its choices were within 1 % of the best on average. */
 static int64_t cost(const struct brim_w4_cluster_plan *p, int n_sm)
 {
     const int64_t n_cta = p->n_tile_out * p->n_tile_token * p->split, n_tok = p->n_token;
@@ -20,18 +20,18 @@ static int64_t cost(const struct brim_w4_cluster_plan *p, int n_sm)
     const int64_t at_once = p->n_resident, n_wg = at_once * p->n_slab * p->n_part;
     const int64_t tile = at_once * p->n_slab * n_tok;
     /* A step is a unit of each warpgroup: its latencies, its instructions, its products. */
-    int64_t step = 165 + 41 * n_tok / 10;
-    if (step < 90 * n_wg) step = 90 * n_wg;
-    if (step < 283 * n_wg * n_tok / 100) step = 283 * n_wg * n_tok / 100;
-    int64_t loop = steps * step, x = at_once * panels * n_tok * 256 * 10 / 524;
+    int64_t step = 140 + 356 * n_tok / 100;
+    if (step < 95 * n_wg) step = 95 * n_wg;
+    if (step < 241 * n_wg * n_tok / 100) step = 241 * n_wg * n_tok / 100;
+    int64_t loop = steps * step, x = at_once * panels * n_tok * 345 / 100;
     if (loop < x) loop = x;
-    const int64_t join = p->split > 1 ? 50 + tile * 256 * 10 / 334 * (p->split - 1) / p->split : 0;
-    const int64_t parts = p->n_part > 1 ? 239 + 239 * p->n_slab * n_tok * p->n_part / 128 : 0;
-    const int64_t store = 84 * tile / 100 / p->split;
+    const int64_t join = p->split > 1 ? 48 + tile * 607 / 100 * (p->split - 1) / p->split : 0;
+    const int64_t parts = p->n_part > 1 ? 246 + 205 * p->n_slab * n_tok * p->n_part / 100 : 0;
+    const int64_t store = 101 * tile / 100 / p->split;
     /* Fewer CTAs where nothing else decides, but not fewer than were measured; a second wave starts
      * from nothing. */
-    const int64_t idle = 2 * n_cta < n_sm ? 40 * (n_sm / 2 - n_cta) : 0;
-    return waves * (loop + join + parts + store) + (waves - 1) * 3000 + 2 * n_cta + idle;
+    const int64_t idle = 2 * n_cta < n_sm ? 54 * (n_sm / 2 - n_cta) : 0;
+    return waves * (loop + join + parts + store) + (waves - 1) * 1810 + 342 * n_cta / 100 + idle;
 }
 
 struct brim_w4_cluster_layout brim_w4_cluster_lay_out(const struct brim_w4_cluster_plan *plan,

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Which Hopper W4 kernel takes a product: where the measured sweep says, for every row count. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "plan/w4_hopper.h"
+
+static void kernels_change_where_they_were_measured_to(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t in, out, cluster_rows;
+    } shapes[] = {{2560, 4096, 48}, {2560, 1024, 64}, {4096, 2560, 48},  {2560, 9728, 48},
+                  {9728, 2560, 48}, {2560, 6144, 48}, {2560, 19456, 32}, {2560, 2048, 64}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int64_t n_row = 1; n_row <= 300; n_row++) {
+            struct brim_w4_hopper_plan plan =
+                brim_w4_hopper_plan_make(n_row, shapes[i].in, shapes[i].out, 132);
+            enum brim_w4_hopper_kernel want = BRIM_W4_KERNEL_STREAM;
+            if (n_row <= shapes[i].cluster_rows) want = BRIM_W4_KERNEL_CLUSTER;
+            if (n_row <= BRIM_W4_GEMV_ROWS) want = BRIM_W4_KERNEL_GEMV;
+            assert_int_equal(plan.kernel, want);
+            assert_true(brim_w4_hopper_plan_ctas(&plan) >= 1);
+            if (want == BRIM_W4_KERNEL_CLUSTER)
+                assert_true(plan.cluster.n_token * plan.cluster.n_tile_token >= n_row);
+            if (want == BRIM_W4_KERNEL_STREAM)
+                assert_true(plan.stream.n_token * plan.stream.n_tile_token >= n_row);
+        }
+}
+
+static void a_plan_is_printed_on_one_line(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gemv", "cluster: ", "stream: "};
+    static const int64_t rows[] = {1, 16, 200};
+    for (int i = 0; i < 3; i++) {
+        struct brim_w4_hopper_plan plan = brim_w4_hopper_plan_make(rows[i], 2560, 4096, 132);
+        char text[96], small[8];
+        size_t len = brim_w4_hopper_plan_print(&plan, text, sizeof text);
+        assert_int_equal(len, strlen(text));
+        assert_int_equal(strncmp(text, names[i], strlen(names[i])), 0);
+        assert_null(strchr(text, ','));
+        assert_int_equal(brim_w4_hopper_plan_print(&plan, small, sizeof small), len);
+        assert_int_equal(strlen(small), sizeof small - 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_change_where_they_were_measured_to),
+        cmocka_unit_test(a_plan_is_printed_on_one_line),
+    };
+    return cmocka_run_group_tests_name("w4_hopper_plan", tests, NULL, NULL);
+}
