@@ -11,7 +11,9 @@
 static brim_w4_gemv_plan pinned(brim_w4_gemv_kernel kernel, int64_t in, int64_t out, int n_pair,
                                 int n_part, int split)
 {
-    brim_w4_gemv_plan plan = {n_pair, n_part, split, (in + 127) / 128, 0, kernel};
+    brim_w4_gemv_plan plan = {};
+    plan.n_pair = n_pair, plan.n_part = n_part, plan.split = split;
+    plan.n_unit = (in + 127) / 128, plan.kernel = kernel;
     plan.n_cta = (out + n_pair * 32 - 1) / (n_pair * 32) * split;
     return plan;
 }
