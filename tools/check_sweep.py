@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the time of a W4 product jumps from one row count to the next (tools/gpu_check.sh sweep-w4).
 
-    check_sweep.py w4_sweep.csv [--named FILE] [--limit 0.1]
+    check_sweep.py w4_sweep.csv [--named FILE [--write]] [--limit 0.1]
 
 Prints each step outside 1 - limit .. 1 + limit with the kernels and plans on both sides, then the number of
 steps and of jumps for each projection. FILE (projection,M,cause) names jumps that are known, from M rows to
-M + 1. Exit status 1 if a jump has no name, or a name no jump.
+M + 1. Exit status 1 if a jump has no name, or a name no jump. --write names the jumps by the kernels and plans
+on both sides instead, for a new sweep: read what it wrote.
 """
 import argparse
 import csv
@@ -18,14 +19,42 @@ def rows_of(path):
         return list(csv.DictReader(line for line in f if not line.startswith("#")))
 
 
+def cause_of(a, b):
+    """Of the jump between rows a and b of the sweep, as far as kernels and plans tell."""
+    m, faster = int(a["M"]), float(b["us"]) < float(a["us"])
+    if a["kernel"] != b["kernel"]:
+        return f"{a['kernel']} gives way to {b['kernel']}: {'faster' if faster else 'slower'}"
+    if a["kernel"] == "gemv":
+        return "gemv: x is loaded four rows at a time" if m == 4 else "gemv: another number of rows"
+    if a["plan"] == b["plan"] and (a["kernel"] == "cluster" or m % int(a["plan"].split()[0])):
+        return "the clock: same plan and same tiles on both sides; median of 5"
+    if a["kernel"] == "cluster":
+        same = a["plan"].split(" tokens ")[1] == b["plan"].split(" tokens ")[1]
+        return "cluster: a tile of 16 tokens more" + ("" if same else " and another plan")
+    return "stream: another tile of tokens"
+
+
+def write_names(path, rows, limit):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("# Steps of w4_sweep.csv of more than a tenth from M rows to M + 1, and why; "
+                "tools/check_sweep.py holds the two together\n")
+        f.write("projection,M,cause\n")
+        for a, b in zip(rows, rows[1:]):
+            if a["projection"] == b["projection"] and abs(float(b["us"]) / float(a["us"]) - 1) > limit:
+                f.write(f"{a['projection']},{a['M']},{cause_of(a, b)}\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("csv")
     parser.add_argument("--named")
     parser.add_argument("--limit", type=float, default=0.1)
+    parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
-    named = {(r["projection"], int(r["M"])): r["cause"] for r in rows_of(args.named)} if args.named else {}
     rows, counts, bad = rows_of(args.csv), {}, 0
+    if args.write:
+        write_names(args.named, rows, args.limit)
+    named = {(r["projection"], int(r["M"])): r["cause"] for r in rows_of(args.named)} if args.named else {}
     for a, b in zip(rows, rows[1:]):
         name, m = a["projection"], int(a["M"])
         if b["projection"] != name or int(b["M"]) != m + 1:
