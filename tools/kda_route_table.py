@@ -6,10 +6,9 @@
     kda_route_table.py --check    exit status 1 if that file is not what the committed results give
 
 Which routes there are and how many of their tasks run at once is read from src/plan/kda_route.c and clusters.h; a route
-that no file has a line of gets no rows. Times are read from bench/results/h200/: kda.csv (before K1 was rewritten), then
-kda_routes.csv and kda_split.csv (one commit), then every kda_sweep*.csv (tools/gpu_check.sh sweep-kda). Packed mixes are
-left out (their rows have a sum of unequal lengths), and gates that do not forget: a split call whose cuts fail costs the
-serial route's time on top.
+that no file has a line of gets no rows. Times are read from bench/results/h200/: kda_routes.csv and kda_split.csv, then
+every kda_sweep*.csv (tools/gpu_check.sh sweep-kda). Packed mixes are left out (their rows have a sum of unequal lengths),
+gates without a bound, and gates that do not forget: a split call whose cuts fail costs the serial route's time on top.
 
 A row of a serial route: waves, chunks of 32 tokens of a sequence, tasks (sequences times heads), us. Of one route,
 length and number of waves the newest run's points alone are kept, of several of one number of tasks the slowest. A row
@@ -51,15 +50,6 @@ def routes():
 ROUTES = routes()
 
 
-def serial_route(n_tok, n_task):
-    """The route behind kda_split.csv's serial_us: the choice of its commit, d71d607."""
-    if n_tok >= 2048 and n_task <= 8:
-        return "c6-m64"
-    if (n_tok >= 512 and n_task <= 16) or (n_tok >= 1024 and n_task <= 32) or (n_tok >= 8192 and n_task <= 64):
-        return "c4-m128"
-    return "m128"
-
-
 def rows_of(path):
     with open(path, newline="", encoding="utf-8") as f:
         yield from csv.DictReader(line for line in f if not line.startswith("#"))
@@ -70,12 +60,12 @@ def points(path):
     packed = set() if os.path.basename(path).startswith("kda_sweep") else PACKED
     for row in rows_of(path):
         n_seq, n_tok, n_head = int(row["n_seq"]), int(row["n_tok"]), int(row["n_head"])
+        if row.get("gate") == "softplus":
+            continue
         chunks, n_task = ceil_div(n_tok, 32), n_seq * n_head
-        if "serial_us" in row:  # kda_split.csv
-            if row["gates"] != "normal":
-                continue
-            yield "split", (n_seq, n_tok, n_head), (int(row["length"]), int(row["window"]), float(row["split_us"]))
-            yield "serial", (serial_route(n_tok, n_task), chunks, n_task), float(row["serial_us"])
+        if "serial_us" in row:  # kda_split.csv: the serial route beside it has no name there
+            if row["gates"] == "normal":
+                yield "split", (n_seq, n_tok, n_head), (int(row["length"]), int(row["window"]), float(row["split_us"]))
         elif int(row.get("split_length") or 0) > 0:
             if row["route"] == "split":  # nothing is expected of others that cut
                 yield ("split", (n_seq, n_tok, n_head),
@@ -89,7 +79,6 @@ def points(path):
 def runs():
     """Files by age, oldest first; those of one run together."""
     name = lambda f: os.path.join(RESULTS, f)
-    yield [name("kda.csv")]
     yield [name("kda_routes.csv"), name("kda_split.csv")]
     sweep = sorted(glob.glob(name("kda_sweep*.csv")))
     if sweep:
@@ -104,14 +93,15 @@ def table():
     """Serial {(route, waves, chunks, tasks): us}, split {(n_seq, n_tok, n_head): (length, window, us)}."""
     serial, split = {}, {}
     for files in runs():
-        new = {}
+        new, cut = {}, {}
         for kind, key, value in (point for file in files for point in points(file)):
             if kind == "split":
-                split[key] = value
+                cut[key] = max(value, cut.get(key, value), key=lambda v: v[2])
             else:
                 route, chunks, n_task = key
                 key = route, waves(route, n_task), chunks, n_task
                 new[key] = max(value, new.get(key, 0))
+        split |= cut
         renewed = {key[:3] for key in new}
         serial = {key: us for key, us in serial.items() if key[:3] not in renewed} | new
     return serial, split

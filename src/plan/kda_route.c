@@ -18,24 +18,19 @@ enum { N_ROUTE = BRIM_KDA_ROUTE_ALL };
 enum { MAX_COUNT = INT32_MAX };
 _Static_assert(N_ROUTE - 1 <= BRIM_KDA_MAX_ALTERNATIVE, "a plan lists every other route");
 
-/* One line here gives the rings to the automatic choice. */
-static const char unproved[] =
-    "by name alone: the check with injected delays has not passed on a GPU";
-
-static const char not_run[] = "by name alone: not yet run on a GPU";
-
 const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_ALL] = {
     [BRIM_KDA_ROUTE_M128] = {"m128", 1, 1, 0, 2, 0, NULL},
     [BRIM_KDA_ROUTE_M64] = {"m64", 2, 2, 0, 4, 0, NULL},
-    [BRIM_KDA_ROUTE_PAIR] = {"pair", 2, 2, 0, 4, 0, not_run},
-    [BRIM_KDA_ROUTE_QUEUE] = {"queue", 1, 1, 0, 2, 0, not_run},
+    [BRIM_KDA_ROUTE_PAIR] = {"pair", 2, 2, 0, 4, 0, NULL},
+    [BRIM_KDA_ROUTE_QUEUE] = {"queue", 1, 1, 0, 2, 0, NULL},
     [BRIM_KDA_ROUTE_C4_M128] = {"c4-m128", 4, 1, 3, 12, 15, NULL},
-    [BRIM_KDA_ROUTE_C4_M64] = {"c4-m64", 4, 2, 2, 8, 10, unproved},
-    [BRIM_KDA_ROUTE_C5_M64] = {"c5-m64", 5, 2, 3, 12, 15, unproved},
-    [BRIM_KDA_ROUTE_C6_M64] = {"c6-m64", 6, 2, 4, 16, 20, unproved},
+    [BRIM_KDA_ROUTE_C4_M64] = {"c4-m64", 4, 2, 2, 8, 10, NULL},
+    [BRIM_KDA_ROUTE_C5_M64] = {"c5-m64", 5, 2, 3, 12, 15, NULL},
+    [BRIM_KDA_ROUTE_C6_M64] = {"c6-m64", 6, 2, 4, 16, 20, NULL},
     [BRIM_KDA_ROUTE_C8_M128] = {"c8-m128", 8, 1, 7, 28, 35, "by name alone: for validation"},
     [BRIM_KDA_ROUTE_SPLIT] = {"split", 1, 1, 0, 2, 0, NULL},
-    [BRIM_KDA_ROUTE_JOIN] = {"split-join", 1, 1, 0, 2, 0, not_run},
+    [BRIM_KDA_ROUTE_JOIN] = {"split-join", 1, 1, 0, 2, 0,
+                             "by name alone: its time depends on the data"},
 };
 
 /* A route is preferred to a simpler one (m128 to all, a serial one to the split) only if it is
@@ -145,8 +140,9 @@ struct work {
     bool packed;
 };
 
-/* Sequences of unequal lengths start longest first: a task of the longest, then waves of the mean.
- * More than two waves of them were measured on m128 alone. */
+/* Sequences of unequal lengths start longest first, each task where one has ended: a task of the
+ * longest, or all of the mean evenly over what runs at once and half a task more at the end, since
+ * the last to start are the shortest. More than two waves of them were measured on m128 alone. */
 static struct expected expect_serial(const struct work *work, int route)
 {
     int64_t at_once = resident(route), n_wave = brim_ceil_div(work->n_task, at_once);
@@ -155,9 +151,10 @@ static struct expected expect_serial(const struct work *work, int route)
     int64_t n_first = brim_min_i64(work->n_task, at_once);
     struct expected all = expect(route, brim_ceil_div(work->longest, BRIM_KDA_CHUNK), n_first);
     if (n_wave > 1) {
-        struct expected next = expect(route, mean, n_first);
-        all.us += (double)(n_wave - 1) * next.us;
-        all.measured = all.measured && next.measured;
+        struct expected task = expect(route, mean, n_first);
+        double even = ((double)work->n_task / (double)at_once + 0.5) * task.us;
+        if (even > all.us) all.us = even;
+        all.measured = all.measured && task.measured;
         if (n_wave > 2 && route != M128) all.measured = false;
     }
     return all;

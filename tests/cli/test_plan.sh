@@ -39,32 +39,31 @@ expect "exit code of a plan" 0 "$(code plan split-k --rows 1 --inner 128 --outpu
 expect "exit code of a refusal" 1 "$(code plan split-k --rows 1 --inner 100 --outputs 1)"
 expect "exit code without rows" 2 "$(code plan split-k --inner 128 --outputs 1)"
 expect "exit code without processors" 2 "$(code plan split-k --rows 1 --inner 128 --outputs 1 --policy device)"
-kda() { "$brim" plan kda "$@" 2>&1 | cut -d, -f1,3-8; }
-expect "kda, few heads" '{"route":"c4-m128","grid":32,"cluster":4,"owners":1,"helpers":3,"instances":12,"depth":15' \
-    "$(kda --tokens 4096 --heads 8)"
-expect "kda, more heads" '{"route":"c4-m128","grid":64,"cluster":4,"owners":1,"helpers":3,"instances":12,"depth":15' \
-    "$(kda --tokens 4096 --heads 16)"
-expect "kda, a pair" '{"route":"m64","grid":128,"cluster":2,"owners":2,"helpers":0,"instances":4,"depth":0' \
-    "$(kda --tokens 8192 --heads 64 --route m64)"
-expect "kda, another GPU" '{"route":"m128","grid":8,"cluster":1,"owners":1,"helpers":0,"instances":2,"depth":0' \
-    "$(kda --tokens 4096 --heads 8 --processors 78)"
-expect "kda, packed" '{"route":"m128","grid":64,"cluster":1,"owners":1,"helpers":0,"instances":2,"depth":0' \
-    "$(kda --tokens 4096 --heads 8 --packed 8)"
 field() { # EXPRESSION ARGUMENT...: of the line, as d
     local what=$1
     shift
     "$brim" plan kda "$@" | python3 -c "import json,sys; d=json.load(sys.stdin); print($what)"
 }
+kda() { "$brim" plan kda "$@" 2>&1 | cut -d, -f1,3-8; }
+expect "kda, few heads" "2 True" "$(field "d['owners'], d['helpers'] > 1" --tokens 4096 --heads 8 | tr -d "(),'")"
+expect "kda, a ring" '{"route":"c4-m128","grid":64,"cluster":4,"owners":1,"helpers":3,"instances":12,"depth":15' \
+    "$(kda --tokens 4096 --heads 16 --route c4-m128)"
+expect "kda, a pair" '{"route":"m64","grid":128,"cluster":2,"owners":2,"helpers":0,"instances":4,"depth":0' \
+    "$(kda --tokens 8192 --heads 64 --route m64)"
+expect "kda, another GPU" '{"route":"m128","grid":8,"cluster":1,"owners":1,"helpers":0,"instances":2,"depth":0' \
+    "$(kda --tokens 4096 --heads 8 --processors 78)"
+expect "kda, packed" '{"route":"pair","grid":128,"cluster":2,"owners":2,"helpers":0,"instances":4,"depth":0' \
+    "$(kda --tokens 4096 --heads 8 --packed 8)"
 expect "kda, expected times of all" "True True m128" \
     "$(field "0 < d['expected_us'] < d['alternatives'][0]['expected_us'], len(d['alternatives']) > 6, d['alternatives'][0]['route']" \
         --tokens 4096 --heads 8 | tr -d "(),'")"
-expect "kda, a ring's reason" "c6-m64 by name alone: the check with injected delays has not passed on a GPU" \
-    "$(field "' '.join(a['route'] + ' ' + a['why_not'] for a in d['alternatives'] if a['route'] == 'c6-m64')" --tokens 4096 --heads 8)"
-expect "kda, a route that no GPU has run" "pair by name alone: not yet run on a GPU None" \
-    "$(field "' '.join(a['route'] + ' ' + a['why_not'] + ' ' + str(a['expected_us']) for a in d['alternatives'] if a['route'] == 'pair')" \
-        --tokens 8192 --heads 64)"
-expect "kda, split allowed" "split c4-m128 8 1 16 128 True" \
-    "$(field "d['route'], d['serial'], d['split_length'], d['split_window'], d['split_slots'], d['grid'], d['expected_us'] > 0" \
+expect "kda, a ring's reason" "c8-m128 by name alone: for validation" \
+    "$(field "' '.join(a['route'] + ' ' + a['why_not'] for a in d['alternatives'] if a['route'] == 'c8-m128')" --tokens 4096 --heads 8)"
+expect "kda, a route without an expected time" "split-join by name alone: its time depends on the data None" \
+    "$(field "' '.join(a['route'] + ' ' + a['why_not'] + ' ' + str(a['expected_us']) for a in d['alternatives'] if a['route'] == 'split-join')" \
+        --tokens 8192 --heads 64 --allow-split)"
+expect "kda, split allowed" "split m64 8 1 16 128 True" \
+    "$(field "d['route'], d['serial'][3:], d['split_length'], d['split_window'], d['split_slots'], d['grid'], d['expected_us'] > 0" \
         --tokens 4096 --heads 8 --allow-split | tr -d "(),'")"
 expect "kda, split where gates do not forget" "True 1 0" \
     "$(field "d['expected_us'] < d['uncut_us'], d['cluster'], d['depth']" --tokens 4096 --heads 8 --allow-split | tr -d "(),'")"

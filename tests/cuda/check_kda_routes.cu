@@ -15,10 +15,16 @@
 /* Who is delayed, and the seed; a fourth of the visits, up to 4 us each. */
 enum { DELAY_HELPER = 1, DELAY_OWNER_0 = 2, DELAY_OWNER_1 = 4 };
 __device__ unsigned delay_who, delay_seed;
+/* Where each warp of the first CTAs was last seen: 1 + point, chunk. */
+enum { SEEN_CTAS = 16, SEEN_WARPS = 16 };
+__device__ unsigned last_seen[SEEN_CTAS][SEEN_WARPS];
 
 static __device__ __forceinline__ void delay_here(int point, int chunk, bool helper)
 {
     unsigned rank = cluster_ctarank();
+    if (blockIdx.x < SEEN_CTAS)
+        *(volatile unsigned *)&last_seen[blockIdx.x][threadIdx.x >> 5] =
+            (1u + (unsigned)point) << 16 | (unsigned)chunk;
     unsigned who = helper ? DELAY_HELPER : rank == 0 ? DELAY_OWNER_0 : DELAY_OWNER_1;
     if (!(delay_who & who)) return;
     unsigned party = threadIdx.x >> (point == 0 ? 7 : 5); /* a warpgroup; a warp */
@@ -29,9 +35,10 @@ static __device__ __forceinline__ void delay_here(int point, int chunk, bool hel
     h ^= h >> 16;
     if ((h & 3) == 0) sleep_ns(h >> 20);
 }
-#define KDA_HOOK(p, point, chunk) \
-    delay_here(point, chunk,      \
-               point == KDA_AT_FIRST || point == KDA_AT_PACKET || point == KDA_AT_PUBLISH)
+#define KDA_HOOK(p, point, chunk)                                                          \
+    delay_here(point, chunk,                                                               \
+               point == KDA_AT_FIRST || point == KDA_AT_PACKET || point == KDA_AT_EPOCH || \
+                   point == KDA_AT_PUBLISH)
 #define brim_kda_launch_m64 delayed_launch_m64
 #define brim_kda_launch_pair delayed_launch_pair
 #define brim_kda_launch_queue delayed_launch_queue
@@ -354,6 +361,26 @@ static void check_packed(bool brief)
     CUDA_OK(cudaFree(offsets));
 }
 
+/* Each warp of the first CTAs, where it was last seen, while the kernel stands. */
+static void print_warps(cudaStream_t other)
+{
+    static const char *const points[] = {"chunk",   "first", "packet", "epoch",
+                                         "publish", "load",  "ack",    "end"};
+    static unsigned seen[SEEN_CTAS][SEEN_WARPS];
+    void *at;
+    CUDA_OK(cudaGetSymbolAddress(&at, last_seen));
+    CUDA_OK(cudaMemcpyAsync(seen, at, sizeof seen, cudaMemcpyDeviceToHost, other));
+    CUDA_OK(cudaStreamSynchronize(other));
+    for (int cta = 0; cta < SEEN_CTAS; cta++) {
+        printf("CTA %d:", cta);
+        for (int warp = 0; warp < SEEN_WARPS; warp++)
+            if (seen[cta][warp])
+                printf(" %d %s %u;", warp, points[(seen[cta][warp] >> 16) - 1],
+                       seen[cta][warp] & 0xFFFF);
+        printf("\n");
+    }
+}
+
 /* The control words of the first two tasks while the kernel stands: the epoch, which this launch
  * has raised, then each slot's generation relative to it, and bits. */
 static void print_words(const brim_kda_args *a)
@@ -372,6 +399,7 @@ static void print_words(const brim_kda_args *a)
         }
         printf("\n");
     }
+    print_warps(other);
 }
 
 /* The kernel just launched ends within twenty seconds, or the program does: long beside a few
@@ -459,6 +487,8 @@ static void check_delay(bool brief)
                                                  : BRIM_KDA_ROUTE_C8_M128;
                 brim_kda_args a = problem_args(&x, n_tok, 1);
                 if (only && strcmp(only, brim_kda_routes[r].name)) continue;
+                static const unsigned none[SEEN_CTAS][SEEN_WARPS] = {};
+                CUDA_OK(cudaMemcpyToSymbol(last_seen, none, sizeof none));
                 if (!launch(a, (enum brim_kda_route)r, true, "delay")) continue;
                 must_end(&a, "delay", brim_kda_routes[r].name, who[mode]);
                 same(&x, &a, "delay", brim_kda_routes[r].name);

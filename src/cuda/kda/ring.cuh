@@ -10,9 +10,9 @@
  * may wait; the output of a warpgroup. Barriers: full[stage] one arrival and the packet's bytes,
  * empty[stage] the consumer warps and the acknowledging lane; four of the output's panels a
  * warpgroup (advance.cuh). Helper: instance i is warpgroup i with named barrier 1 + i; named
- * barriers 9-11 stagger their start. Nobody waits for the epoch before he needs it: the cluster's
- * barrier has two phases, the first announces the epoch in rank 0's shared memory, the second that
- * it has been read. */
+ * barriers 9-11 stagger their start. No helper waits for the epoch before he needs it: rank 0 sends
+ * it to every CTA's shared memory, behind the cluster's barrier, at which all arrive once their own
+ * mbarrier for it stands. */
 #ifndef BRIM_CUDA_KDA_RING_CUH
 #define BRIM_CUDA_KDA_RING_CUH
 
@@ -34,7 +34,7 @@ template <int owners, int helpers, int slots, bool bounded> struct kda_ring {
     static constexpr int owner_bytes = at_panels + n_wg * 2 * KDA_PANEL,
                          helper_bytes = n_instance * KDA_LEAN_BYTES;
     static constexpr int at_barrier = owner_bytes > helper_bytes ? owner_bytes : helper_bytes;
-    static constexpr int smem_bytes = at_barrier + 2 * n_stage * 8 + 16 + 64 + 1024;
+    static constexpr int smem_bytes = at_barrier + 2 * n_stage * 8 + 32 + 64 + 1024;
     static_assert(smem_bytes <= 232448, "more shared memory than a block can have");
     static_assert(n_stage % n_ack == 0, "a lane must see every phase of the barriers it waits for");
     static_assert(depth <= KDA_MAX_DEPTH, "a task has no more control words");
@@ -42,7 +42,7 @@ template <int owners, int helpers, int slots, bool bounded> struct kda_ring {
 };
 
 struct kda_ring_memory {
-    uint32_t base, full, empty, epoch, panel_bars;
+    uint32_t base, full, empty, epoch, told, panel_bars; /* told: the epoch is there */
 };
 
 template <class R>
@@ -70,13 +70,18 @@ BRIM_DEVICE void kda_ring_ack(const kda_params &p, const kda_mailbox &m, const k
     }
 }
 
-/* The epoch, once; the thread then stands in the barrier's second phase. */
 BRIM_DEVICE uint32_t kda_ring_epoch(const kda_ring_memory &s)
 {
-    cluster_wait();
-    uint32_t epoch = ld_shared_cluster(mapa_u32(s.epoch, 0));
-    cluster_arrive();
-    return epoch;
+    mbarrier_wait_cluster(s.told, 0);
+    return ld_shared_u32(s.epoch);
+}
+
+/* One lane of rank 0, when all CTAs have arrived. */
+BRIM_DEVICE void kda_ring_tell(const kda_ring_memory &s, uint32_t epoch, int n_cta)
+{
+    float4 word = make_float4(__uint_as_float(epoch), 0, 0, 0);
+    for (int rank = 0; rank < n_cta; rank++)
+        st_async_v4(mapa_u32(s.epoch, (uint32_t)rank), word, mapa_u32(s.told, (uint32_t)rank));
 }
 
 template <class R>
@@ -85,7 +90,7 @@ BRIM_DEVICE void kda_ring_help(const kda_params &p, const kda_task &t, kda_mailb
 {
     int instance = tid >> 7, first = instance * R::n_helper + helper;
     if (first >= t.n_chunk) {
-        kda_ring_epoch(memory);
+        kda_ring_epoch(memory); /* nothing is sent to a CTA that has ended */
         return;
     }
     kda_prep s;
@@ -105,7 +110,10 @@ BRIM_DEVICE void kda_ring_help(const kda_params &p, const kda_task &t, kda_mailb
         });
         KDA_HOOK(p, KDA_AT_PACKET, c);
         fence_proxy_async_shared(); /* ordinary stores, read by the bulk store */
-        if (c == first) m.epoch = kda_ring_epoch(memory);
+        if (c == first) {
+            m.epoch = kda_ring_epoch(memory);
+            KDA_HOOK(p, KDA_AT_EPOCH, c);
+        }
         named_barrier_sync(s.bar, 128);
         if (s.tid == 0) {
             kda_mailbox_store(m, slot, use, R::n_owner, s.work);
@@ -142,18 +150,20 @@ BRIM_DEVICE void kda_ring_own(const kda_params &p, const kda_task &t, kda_mailbo
     if (warp < 4 * R::n_wg) {
         setmaxnreg_inc<R::consumer_registers>();
         int wg = warp >> 2;
-        cluster_arrive();
         kda_advance_ahead<R::n_stage, true>(
             p, t, s.base, s.full, kda_panels_of(panels, s.panel_bars, wg),
             R::n_owner == 1 ? wg : owner, tid & 127,
             [&](int, int stage) { mbarrier_arrive(s.empty + 8 * stage); });
-        kda_ring_epoch(s);
     } else {
         setmaxnreg_dec<R::other_registers>();
         int role = warp - 4 * R::n_wg;
-        if (owner == 0 && role == 0 && lane == 0)
-            st_shared_u32(s.epoch, kda_mailbox_open(m, t.n_chunk, R::depth));
-        cluster_arrive();
+        if (owner == 0 && role == 0) {
+            if (lane == 0) m.epoch = kda_mailbox_open(m, t.n_chunk, R::depth);
+            __syncwarp();
+            cluster_wait();
+            if (lane == 0) kda_ring_tell(s, m.epoch, R::n_owner + R::n_helper);
+            __syncwarp();
+        }
         m.epoch = kda_ring_epoch(s);
         int writer = role - R::n_stage - R::n_ack;
         if (writer >= 0) {
@@ -168,7 +178,6 @@ BRIM_DEVICE void kda_ring_own(const kda_params &p, const kda_task &t, kda_mailbo
         }
         __syncwarp();
     }
-    if (owner == 0) cluster_wait(); /* this shared memory outlives the reads of its epoch */
 }
 
 template <class R> BRIM_DEVICE void kda_ring_run(const kda_params &p, char *raw)
@@ -178,7 +187,8 @@ template <class R> BRIM_DEVICE void kda_ring_run(const kda_params &p, char *raw)
     s.full = s.base + R::at_barrier;
     s.empty = s.full + 8 * R::n_stage;
     s.epoch = s.empty + 8 * R::n_stage;
-    s.panel_bars = s.epoch + 16;
+    s.told = s.epoch + 16;
+    s.panel_bars = s.told + 16;
     constexpr int n_cta = R::n_owner + R::n_helper;
     int tid = threadIdx.x, rank = (int)cluster_ctarank(), task = blockIdx.x / n_cta;
     kda_task t = kda_task_make(p, task);
@@ -187,13 +197,21 @@ template <class R> BRIM_DEVICE void kda_ring_run(const kda_params &p, char *raw)
     m.words = p.control + (int64_t)task * (KDA_CONTROL_BYTES / 4);
     m.packets = p.ring + (int64_t)task * R::depth * KDA_PACKET_USED;
     m.epoch = 0;
+    if (tid == 0) {
+        mbarrier_init(s.told, 1);
+        mbarrier_arrive_expect_tx(s.told, 16);
+        fence_mbarrier_init();
+    }
+    named_barrier_sync(0, R::n_thread);
+    cluster_arrive();
     if (rank < R::n_owner) {
         kda_ring_own<R>(p, t, m, s, rank, tid);
     } else {
-        cluster_arrive();
         kda_ring_help<R>(p, t, m, s, rank - R::n_owner, tid);
         if (rank == R::n_owner) kda_zero_tail(p, t, tid, R::n_thread);
     }
+    /* The sender has waited. An end without a wait would be counted as one more arrival. */
+    if (rank > 0 || tid >> 5 != 4 * R::n_wg) cluster_wait();
 }
 
 /* One route: its kernels, with and without a bound on the gate, and its launcher. */

@@ -179,7 +179,9 @@ BRIM_DEVICE uint32_t cluster_ctarank(void)
     return rank;
 }
 
-/* The first half of cluster_sync, ended by cluster_wait: what precedes it is seen there. */
+/* The first half of cluster_sync, ended by cluster_wait: what precedes it is seen there. Of the two
+ * halves apart a kernel may use one phase only, and every thread must wait before it ends: a warp
+ * that waited for a phase after others of its CTA had arrived at the next stood for ever (H200). */
 BRIM_DEVICE void cluster_arrive(void)
 {
     asm volatile("barrier.cluster.arrive.release;" ::: "memory");

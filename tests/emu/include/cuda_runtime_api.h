@@ -246,6 +246,12 @@ static inline cudaError_t cudaMemcpyToSymbol(T &symbol, const void *from, size_t
     return cudaSuccess;
 }
 
+template <class T> static inline cudaError_t cudaGetSymbolAddress(void **at, T &symbol)
+{
+    *at = (void *)&symbol;
+    return cudaSuccess;
+}
+
 template <class T>
 static inline cudaError_t cudaMemcpyFromSymbol(void *to, const T &symbol, size_t n_bytes)
 {
