@@ -68,11 +68,8 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
     auto norm_step = [&](int i) {
         const uint32_t(&a)[4] = x[i & 1];
         if (i < 7) norm_fetch(i + 1);
-#pragma unroll
-        for (int h = 0; h < 4; h += 2) { /* eight channels: one register holds a row's fragment */
-            mma_bf16_1688(qq[h / 2], a[h], a[h + 1], a[h]);
-            mma_bf16_1688(kk[h / 2], a[h], a[h + 1], a[h + 1]);
-        }
+        mma_bf16_16816(qq[i & 1], a, a[0], a[2]);
+        mma_bf16_16816(kk[i & 1], a, a[1], a[3]);
     };
     norm_fetch(0);
     uint32_t at = s.work + L::g + kda_tile_at(warp * 8, lane >> 1) + (lane & 1) * 8;
@@ -86,7 +83,7 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
                                    sum[i] += g[4 * j + i];
                                }
     };
-    if (p.gate != BRIM_KDA_GATE_GIVEN) {
+    if (__builtin_expect(p.gate != BRIM_KDA_GATE_GIVEN, 1)) {
         float inverse = p.inverse_bound;
         uint2 word[8];
 #pragma unroll

@@ -113,20 +113,20 @@ template <class L> BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packe
     float a[16];
 #pragma unroll
     for (int r = 0; r < 16; r++) a[r] = r == col ? 1.0f : 0.0f;
-    float4 l[3][4]; /* two columns ahead */
+    float4 l[5][4]; /* four columns ahead */
     auto fetch = [&](int y) {
 #pragma unroll
         for (int i = (y + 1) / 4; i < 4; i++)
-            l[y % 3][i] = ld_shared_v4_f32(l_at + kda_inv_at(y, i));
+            l[y % 5][i] = ld_shared_v4_f32(l_at + kda_inv_at(y, i));
     };
-    fetch(0);
-    fetch(1);
+#pragma unroll
+    for (int y = 0; y < 4; y++) fetch(y);
 #pragma unroll
     for (int y = 0; y < 15; y++) {
-        if (y < 13) fetch(y + 2);
+        if (y < 11) fetch(y + 4);
 #pragma unroll
         for (int i = (y + 1) / 4; i < 4; i++) {
-            float4 v = l[y % 3][i];
+            float4 v = l[y % 5][i];
             if (4 * i > y) a[4 * i] = fmaf(-v.x, a[y], a[4 * i]);
             if (4 * i + 1 > y) a[4 * i + 1] = fmaf(-v.y, a[y], a[4 * i + 1]);
             if (4 * i + 2 > y) a[4 * i + 2] = fmaf(-v.z, a[y], a[4 * i + 2]);
@@ -165,28 +165,24 @@ BRIM_DEVICE void kda_mma_split(float (&d)[4], const uint32_t (&ah)[4], const uin
     for (int i = 0; i < 4; i++) d[i] = high[i] + (low[i] + rest[i]);
 }
 
-/* Warp 2, with B in b: the transpose of -Q B P as -(P^T B^T) Q^T, in products of split bf16. B's
- * fragment is the second operand of the first product and its result the first of the second. */
+/* Warp 2, with B split into bh and bl: the transpose of -Q B P as -(P^T B^T) Q^T, in products of
+ * split bf16. B's fragment is the second operand of the first product and its result the first of
+ * the second. */
 template <class L>
-BRIM_DEVICE void kda_invert_below(const kda_prep &s, uint32_t packet, const float (&b)[2][4],
-                                  int lane)
+BRIM_DEVICE void kda_invert_below(const kda_prep &s, uint32_t packet, const uint32_t (&bh)[2][2],
+                                  const uint32_t (&bl)[2][2], int lane)
 {
     uint32_t small = s.work + L::small, at = small + KDA_SMALL_TOTAL;
-    uint32_t ah[4], al[4], bh[2][2], bl[2][2];
+    uint32_t ah[4], al[4];
     uint32_t p_at = at + kda_square_at(lane & 15, lane >> 4);
     ldmatrix_x4(ah, p_at);
     ldmatrix_x4(al, p_at + 512);
-    float d[2][4], e[2][4];
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-#pragma unroll
-        for (int n = 0; n < 2; n++)
-            kda_pack_split(bh[i][n], bl[i][n], b[n][2 * i], b[n][2 * i + 1]);
-        kda_mma_split(d[i], ah, al, bh[i], bl[i]);
-    }
     uint32_t qh[4], ql[4], q_at = at + 1024 + kda_square_at(lane & 15, lane >> 4);
     ldmatrix_x4_trans(qh, q_at);
     ldmatrix_x4_trans(ql, q_at + 512);
+    float d[2][4], e[2][4];
+#pragma unroll
+    for (int i = 0; i < 2; i++) kda_mma_split(d[i], ah, al, bh[i], bl[i]);
 #pragma unroll
     for (int n = 0; n < 2; n++) {
         kda_pack_split(ah[2 * n], al[2 * n], d[n][0], d[n][1]);
@@ -288,10 +284,6 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     int warp = s.tid >> 5, lane = s.tid & 31;
     cp_async_wait<0>();
     named_barrier_sync(s.bar, 128); /* the rows are here; everybody is done with the last chunk */
-    if (L::twin) {
-        kda_fetch_kv<L, 128>(p, t, next, s, s.flip ^ 1, s.tid);
-        cp_async_commit();
-    }
     KDA_STAMP(0);
     {
         float g[32];
@@ -314,9 +306,20 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     kda_pairs<L>(p, s, k_tile, packet, below);
     named_barrier_sync(s.bar, 128); /* L; the q and g tiles are free */
     KDA_STAMP(3);
-    if (warp == 0) kda_invert<L>(s, packet, lane);
+    if (warp == 2) {
+        uint32_t high[2][2], low[2][2];
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int n = 0; n < 2; n++)
+                kda_pack_split(high[i][n], low[i][n], below[n][2 * i], below[n][2 * i + 1]);
+        kda_invert<L>(s, packet, lane);
+        __syncwarp(); /* P, Q */
+        kda_invert_below<L>(s, packet, high, low, lane);
+    }
     if (!L::lean && (warp & 1)) {
         kda_fetch_qg<L, 64>(p, t, next, s, (warp >> 1) * 32 + lane);
+        if (L::twin) kda_fetch_kv<L, 64>(p, t, next, s, s.flip ^ 1, (warp >> 1) * 32 + lane);
         cp_async_commit();
     }
     if (L::lean && !L::bounded && (warp & 1)) {
@@ -324,9 +327,7 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
         cp_async_commit();
     }
     if (warp == 3) kda_store_beta<L>(p, t, next, s, s.flip ^ 1, lane, beta);
-    named_barrier_sync(s.bar, 128); /* P, Q */
     KDA_STAMP(4);
-    if (warp == 2) kda_invert_below<L>(s, packet, below, lane);
     if (L::lean && !L::bounded) cp_async_wait<0>(); /* v */
     named_barrier_sync(s.bar, 128);                 /* inverse */
     KDA_STAMP(5);

@@ -51,7 +51,7 @@ BRIM_DEVICE void kda_load_tile(uint32_t tile, const __nv_bfloat16 *src, int64_t 
     uint32_t to = tile + kda_tile_at(row, piece); /* n_row rows on, bits of the swizzle flip */
     opaque(stride); /* its multiples are not worth registers across chunks */
     const __nv_bfloat16 *from = src + row * stride + piece * 8;
-    if (n_valid >= KDA_CHUNK) {
+    if (__builtin_expect(n_valid >= KDA_CHUNK, 1)) {
 #pragma unroll
         for (int i = 0; i < 32 / n_row; i++) {
             cp_async_16((to ^ (i * n_row & 7) << 4) + i * n_row * 256, from);
