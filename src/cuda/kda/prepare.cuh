@@ -2,9 +2,9 @@
  * K1: one preparation instance (128 threads) turns a chunk's q, k, v, g, beta into its packet.
  *
  * Stages, a named barrier between them: norms and the gate's running sum; decayed rows (both
- * decay.cuh); the three 16 x 16 blocks of k k^T and q k^T (one warp each); the inverses of the two
- * diagonal blocks (warp 0, lane = column); the block below them (warp 2) while warps 1 and 3 fetch
- * the next chunk; W = INV diag(beta) kd and Z = INV diag(beta) V (warp = 32 columns). Numerics:
+ * decay.cuh); the three 16 x 16 blocks of k k^T and q k^T (one warp each); the inverse (warp 2,
+ * lane = column of a diagonal block, then the block below them), while warps 1 and 3 fetch the next
+ * chunk; W = INV diag(beta) kd and Z = INV diag(beta) V (warp = 32 columns). Numerics:
  * src/cpu/ref/kda_chunk.c rounds at the same places. Tokens past the end have q, k, v, beta and log
  * decay zero, so they change nothing. */
 #ifndef BRIM_CUDA_KDA_PREPARE_CUH
@@ -327,12 +327,11 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
         cp_async_commit();
     }
     if (warp == 3) kda_store_beta<L>(p, t, next, s, s.flip ^ 1, lane, beta);
-    KDA_STAMP(4);
     if (L::lean && !L::bounded) cp_async_wait<0>(); /* v */
     named_barrier_sync(s.bar, 128);                 /* inverse */
-    KDA_STAMP(5);
+    KDA_STAMP(4);
     kda_solve<L>(p, s, k_tile, packet);
-    KDA_STAMP(6);
+    KDA_STAMP(5);
     s.flip ^= 1;
 }
 
