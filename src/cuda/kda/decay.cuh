@@ -150,7 +150,7 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
  * below the diagonal (first half: k 2^(end - G), in the q tile) look ahead. */
 template <class L, int half>
 BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_tile, uint32_t packet,
-                           const float (&g)[32])
+                           float (&g)[32])
 {
     int warp = s.tid >> 5, lane = s.tid & 31;
     const float mid = (float)p.mid;
@@ -189,52 +189,65 @@ BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_ti
     uint32_t k_at = k_tile + tile_at, work_at = s.work + tile_at;
     /* one token at a time: the next one's factors are under way during the products, the rows of
      * the one after it on their way from memory */
+    uint32_t norm_at = small + KDA_SMALL_NORM + warp * 64;
     uint2 q_raw[2], k_raw[2];
     float norm[2][2], up[2][4], down[2][4];
     auto fetch = [&](int j) {
         k_raw[j & 1] = ld_shared_v2((k_at ^ (j << 4)) + j * 256);
         q_raw[j & 1] = ld_shared_v2((work_at ^ (j << 4)) + L::q + j * 256);
-        float2 n = ld_shared_v2_f32(small + KDA_SMALL_NORM + (warp * 8 + j) * 8);
+        float2 n = ld_shared_v2_f32(norm_at + j * 8);
         norm[j & 1][0] = n.x, norm[j & 1][1] = n.y;
     };
     auto factors = [&](int j) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float e = g[4 * j + i] + start[i];
-            up[j & 1][i] = ex2_approx(e);
-            down[j & 1][i] = ex2_approx(-e);
+            up[j & 1][i] = ex2_approx(g[4 * j + i]);
+            down[j & 1][i] = ex2_approx(-g[4 * j + i]);
         }
     };
     fetch(0);
+#pragma unroll
+    for (int i = 0; i < 32; i++) g[i] += start[i & 3];
     factors(0);
+#pragma unroll 1
+    for (int part = 0;; part++) {
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
-        float q[4], k[4], kd[4], o[4], x[4];
-        kda_unpack(q, q_raw[j & 1]);
-        kda_unpack(k, k_raw[j & 1]);
+        for (int j = 0; j < 4; j++) {
+            float q[4], k[4], kd[4], o[4], x[4];
+            kda_unpack(q, q_raw[j & 1]);
+            kda_unpack(k, k_raw[j & 1]);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            k[i] *= norm[j & 1][1];
-            q[i] *= norm[j & 1][0];
-        }
-        if (j < 7) {
-            fetch(j + 1);
-            factors(j + 1);
-        }
+            for (int i = 0; i < 4; i++) {
+                k[i] *= norm[j & 1][1];
+                q[i] *= norm[j & 1][0];
+            }
+            uint32_t k_to = (k_at ^ (j << 4)) + j * 256;
+            uint32_t to = (work_at ^ (j << 4)) + j * 256, out = (panel_at ^ (j << 4)) + j * 128;
+            if (j == 3) { /* the next four */
+                k_at = (k_at ^ 64) + 1024, work_at = (work_at ^ 64) + 1024;
+                panel_at = (panel_at ^ 64) + 512, norm_at += 32;
+            }
+            if (j < 3 || part == 0) {
+                fetch((j + 1) & 3);
+                factors(j + 1);
+            }
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            q[i] *= up[j & 1][i];
-            kd[i] = k[i] * up[j & 1][i];
-            k[i] *= down[j & 1][i];
-            o[i] = k[i] * back[i];
-            x[i] = (half == 0 ? o[i] : q[i]) * other[i];
+            for (int i = 0; i < 4; i++) {
+                q[i] *= up[j & 1][i];
+                kd[i] = k[i] * up[j & 1][i];
+                k[i] *= down[j & 1][i];
+                o[i] = k[i] * back[i];
+                x[i] = (half == 0 ? o[i] : q[i]) * other[i];
+            }
+            kda_store_bf16x4(k_to, kd);
+            kda_store_bf16x4(to + L::g, k);
+            kda_store_bf16x4(half == 0 ? out + KDA_PACKET_QD : to + L::q, q);
+            kda_store_bf16x4(half == 0 ? to + L::q : out + KDA_PACKET_QD, half == 0 ? o : x);
+            kda_store_bf16x4(out + KDA_PACKET_KR, half == 0 ? x : o);
         }
-        uint32_t to = (work_at ^ (j << 4)) + j * 256, out = (panel_at ^ (j << 4)) + j * 128;
-        kda_store_bf16x4((k_at ^ (j << 4)) + j * 256, kd);
-        kda_store_bf16x4(to + L::g, k);
-        kda_store_bf16x4(half == 0 ? out + KDA_PACKET_QD : to + L::q, q);
-        kda_store_bf16x4(half == 0 ? to + L::q : out + KDA_PACKET_QD, half == 0 ? o : x);
-        kda_store_bf16x4(out + KDA_PACKET_KR, half == 0 ? x : o);
+        if (part) break;
+#pragma unroll
+        for (int i = 0; i < 16; i++) g[i] = g[16 + i];
     }
 }
 

@@ -17,9 +17,16 @@
 #define KDA_STAMP(stage) ((void)0)
 #endif
 
+/* Sums of two bf16, the second the rest of the first: 16 bits of the value. */
+BRIM_DEVICE void kda_pack_split(uint32_t &high, uint32_t &low, float x, float y)
+{
+    high = bf16x2_pack(x, y);
+    low = bf16x2_pack(x - bf16_lo(high), y - bf16_hi(high));
+}
+
 /* Warps 0, 1, 2: blocks (0,0), (1,1), (1,0) of L and Mqk. Warp 3 clears Mqk's block (0,1). The
- * diagonal blocks of L go to memory; warp 2 keeps its block in kk: rows lane / 4 + 8 h, columns 8 n
- * + 2 (lane % 4) + e at kk[n][2 h + e]. */
+ * diagonal blocks of L go to memory; warp 2 keeps its block split: rows lane / 4 + 8 h, columns 8 n
+ * + 2 (lane % 4) + e at [h][n]. */
 template <class L>
 BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_tile, uint32_t packet,
                            float (&kk)[2][4])
@@ -94,62 +101,30 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
     }
 }
 
-/* Sums of two bf16, the second the rest of the first: 16 bits of the value. */
-BRIM_DEVICE void kda_pack_split(uint32_t &high, uint32_t &low, float x, float y)
+/* Column `col` of (I + L)^-1 by forward substitution; L's columns, as floats, lie at l_at. */
+BRIM_DEVICE void kda_substitute(float (&a)[16], uint32_t l_at, int col)
 {
-    high = bf16x2_pack(x, y);
-    low = bf16x2_pack(x - bf16_lo(high), y - bf16_hi(high));
-}
-
-/* (I + L)^-1 in fp32, times beta of the column, as bf16, transposed: with L = [[A, 0], [B, D]] it
- * is
- * [[P, 0], [-Q B P, Q]], P = (I + A)^-1 and Q = (I + D)^-1. Here P and Q by forward substitution,
- * lane = a column of P (0..15) or of Q (16..31). A column of L is replaced by the column of the
- * inverse; those of P and Q, split into two bf16, also go to TOTAL's place for kda_invert_below. */
-template <class L> BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packet, int lane)
-{
-    int half = lane >> 4, col = lane & 15;
-    uint32_t inv = packet + KDA_PACKET_MQK, l_at = inv + half * 2048;
-    float a[16];
 #pragma unroll
     for (int r = 0; r < 16; r++) a[r] = r == col ? 1.0f : 0.0f;
-    float4 l[5][4]; /* four columns ahead */
+    float4 l[4][4]; /* three columns ahead */
     auto fetch = [&](int y) {
 #pragma unroll
         for (int i = (y + 1) / 4; i < 4; i++)
-            l[y % 5][i] = ld_shared_v4_f32(l_at + kda_inv_at(y, i));
+            l[y % 4][i] = ld_shared_v4_f32(l_at + kda_inv_at(y, i));
     };
 #pragma unroll
-    for (int y = 0; y < 4; y++) fetch(y);
+    for (int y = 0; y < 3; y++) fetch(y);
 #pragma unroll
     for (int y = 0; y < 15; y++) {
-        if (y < 11) fetch(y + 4);
+        if (y < 12) fetch(y + 3);
 #pragma unroll
         for (int i = (y + 1) / 4; i < 4; i++) {
-            float4 v = l[y % 5][i];
+            float4 v = l[y % 4][i];
             if (4 * i > y) a[4 * i] = fmaf(-v.x, a[y], a[4 * i]);
             if (4 * i + 1 > y) a[4 * i + 1] = fmaf(-v.y, a[y], a[4 * i + 1]);
             if (4 * i + 2 > y) a[4 * i + 2] = fmaf(-v.z, a[y], a[4 * i + 2]);
             if (4 * i + 3 > y) a[4 * i + 3] = fmaf(-v.w, a[y], a[4 * i + 3]);
         }
-    }
-    uint32_t small = s.work + L::small, at = small + KDA_SMALL_TOTAL + half * 1024;
-    float beta = ld_shared_f32(small + KDA_SMALL_BETA + s.flip * 128 + lane * 4);
-    __syncwarp(); /* all lanes have read L */
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        uint32_t high[4], low[4], scaled[4];
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            float x = a[8 * i + 2 * e], y = a[8 * i + 2 * e + 1];
-            kda_pack_split(high[e], low[e], x, y);
-            scaled[e] = bf16x2_pack(x * beta, y * beta);
-        }
-        uint32_t to = at + kda_square_at(col, i);
-        st_shared_v4_u32(to, high[0], high[1], high[2], high[3]);
-        st_shared_v4_u32(to + 512, low[0], low[1], low[2], low[3]);
-        st_shared_v4_u32(inv + kda_inv_at(lane, 2 * half + i), scaled[0], scaled[1], scaled[2],
-                         scaled[3]);
     }
 }
 
@@ -165,21 +140,52 @@ BRIM_DEVICE void kda_mma_split(float (&d)[4], const uint32_t (&ah)[4], const uin
     for (int i = 0; i < 4; i++) d[i] = high[i] + (low[i] + rest[i]);
 }
 
-/* Warp 2, with B split into bh and bl: the transpose of -Q B P as -(P^T B^T) Q^T, in products of
- * split bf16. B's fragment is the second operand of the first product and its result the first of
- * the second. */
+/* Warp 2: (I + L)^-1 in fp32, times beta of the column, as bf16, transposed: with L = [[A, 0], [B,
+ * D]] it is [[P, 0], [-Q B P, Q]], P = (I + A)^-1 and Q = (I + D)^-1. P and Q by substitution, lane
+ * = a column of P (0..15) or of Q (16..31), which replaces the column of L. Split into two bf16
+ * they also go to TOTAL's place, for the transpose of -Q B P as -(P^T B^T) Q^T in products of split
+ * bf16. B, in bh and bl, is the second operand of the first product and its result the first of the
+ * second. */
 template <class L>
-BRIM_DEVICE void kda_invert_below(const kda_prep &s, uint32_t packet, const uint32_t (&bh)[2][2],
-                                  const uint32_t (&bl)[2][2], int lane)
+BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packet, const float (&b)[2][4], int lane)
 {
     uint32_t small = s.work + L::small, at = small + KDA_SMALL_TOTAL;
-    uint32_t ah[4], al[4];
-    uint32_t p_at = at + kda_square_at(lane & 15, lane >> 4);
+    uint32_t columns = packet + KDA_PACKET_MQK;
+    uint32_t beta_at = small + KDA_SMALL_BETA + s.flip * 128;
+    int half = lane >> 4, col = lane & 15, row = lane >> 2;
+    uint32_t bh[2][2], bl[2][2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+            kda_pack_split(bh[i][n], bl[i][n], b[n][2 * i], b[n][2 * i + 1]);
+    float a[16];
+    kda_substitute(a, columns + half * 2048, col);
+    float beta = ld_shared_f32(beta_at + lane * 4);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t high[4], low[4], to = at + half * 1024 + kda_square_at(col, i);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            kda_pack_split(high[e], low[e], a[8 * i + 2 * e], a[8 * i + 2 * e + 1]);
+        st_shared_v4_u32(to, high[0], high[1], high[2], high[3]);
+        st_shared_v4_u32(to + 512, low[0], low[1], low[2], low[3]);
+    }
+    __syncwarp(); /* P and Q are there, all lanes have read L */
+    uint32_t ah[4], al[4], qh[4], ql[4];
+    uint32_t p_at = at + kda_square_at(lane & 15, lane >> 4), q_at = p_at + 1024;
     ldmatrix_x4(ah, p_at);
     ldmatrix_x4(al, p_at + 512);
-    uint32_t qh[4], ql[4], q_at = at + 1024 + kda_square_at(lane & 15, lane >> 4);
     ldmatrix_x4_trans(qh, q_at);
     ldmatrix_x4_trans(ql, q_at + 512);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t x[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            x[e] = bf16x2_pack(a[8 * i + 2 * e] * beta, a[8 * i + 2 * e + 1] * beta);
+        st_shared_v4_u32(columns + kda_inv_at(lane, 2 * half + i), x[0], x[1], x[2], x[3]);
+    }
     float d[2][4], e[2][4];
 #pragma unroll
     for (int i = 0; i < 2; i++) kda_mma_split(d[i], ah, al, bh[i], bl[i]);
@@ -188,10 +194,9 @@ BRIM_DEVICE void kda_invert_below(const kda_prep &s, uint32_t packet, const uint
         kda_pack_split(ah[2 * n], al[2 * n], d[n][0], d[n][1]);
         kda_pack_split(ah[2 * n + 1], al[2 * n + 1], d[n][2], d[n][3]);
     }
-    uint32_t inv = packet + KDA_PACKET_MQK + (lane & 3) * 4;
-    int row = lane >> 2;
-    float beta0 = -ld_shared_f32(small + KDA_SMALL_BETA + s.flip * 128 + row * 4);
-    float beta1 = -ld_shared_f32(small + KDA_SMALL_BETA + s.flip * 128 + row * 4 + 32);
+    uint32_t inv = columns + (lane & 3) * 4;
+    float beta0 = -ld_shared_f32(beta_at + row * 4);
+    float beta1 = -ld_shared_f32(beta_at + row * 4 + 32);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         uint32_t high[2] = {qh[2 * i], qh[2 * i + 1]}, low[2] = {ql[2 * i], ql[2 * i + 1]};
@@ -300,23 +305,13 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     }
     named_barrier_sync(s.bar, 128); /* decayed rows */
     KDA_STAMP(2);
-    float below[2][4] = {};
-    float beta = 0; /* of the next chunk, on its way */
+    float below[2][4] = {}; /* of warp 2 */
+    float beta = 0;         /* of the next chunk, on its way */
     if (warp == 3) beta = kda_load_beta(p, t, next, lane);
     kda_pairs<L>(p, s, k_tile, packet, below);
     named_barrier_sync(s.bar, 128); /* L; the q and g tiles are free */
     KDA_STAMP(3);
-    if (warp == 2) {
-        uint32_t high[2][2], low[2][2];
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-#pragma unroll
-            for (int n = 0; n < 2; n++)
-                kda_pack_split(high[i][n], low[i][n], below[n][2 * i], below[n][2 * i + 1]);
-        kda_invert<L>(s, packet, lane);
-        __syncwarp(); /* P, Q */
-        kda_invert_below<L>(s, packet, high, low, lane);
-    }
+    if (warp == 2) kda_invert<L>(s, packet, below, lane);
     if (!L::lean && (warp & 1)) {
         kda_fetch_qg<L, 64>(p, t, next, s, (warp >> 1) * 32 + lane);
         if (L::twin) kda_fetch_kv<L, 64>(p, t, next, s, s.flip ^ 1, (warp >> 1) * 32 + lane);
