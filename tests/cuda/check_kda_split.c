@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Route split on the GPU: against fp64 and the serial routes, and its times.
  *     check_kda_split [short]     checks; few of them, for the sanitizers
- *     check_kda_split bench       times beside the serial route, at strong and weak gates
+ *     check_kda_split bench [weak|normal [LENGTH [ROUTE [FIRST [LAST]]]]]
+ *                                 times beside the serial route, of shapes FIRST to LAST
  * Where every cut holds the error may be 1.2 times the serial route's; where one does not, the bits
  * are the serial route's. */
 #include "cuda/kda/record.h"
@@ -221,10 +222,13 @@ static void bench(int argc, char **argv)
     cudaStream_t stream;
     int weak = argc > 2 && !strcmp(argv[2], "weak");
     int length = argc > 3 ? atoi(argv[3]) : 0;
+    const char *route = argc > 4 ? argv[4] : "split";
+    size_t first = argc > 5 ? (size_t)atoi(argv[5]) : 0;
+    size_t last = argc > 6 ? (size_t)atoi(argv[6]) : sizeof shapes / sizeof *shapes - 1;
     CUDA_OK(cudaStreamCreate(&stream));
     CUDA_OK(cudaMalloc(&flush, FLUSH));
     printf("n_tok,n_head,n_seq,gates,serial_us,split_us,length,window,grid\n");
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    for (size_t i = first; i <= last && i < sizeof shapes / sizeof *shapes; i++) {
         if (shapes[i][0] * shapes[i][1] * shapes[i][2] > 1 << 20) continue;
         struct kda_spec spec = spec_of(shapes[i][0], weak ? KDA_COLLINEAR : KDA_TYPICAL);
         struct kda_case c;
@@ -237,7 +241,7 @@ static void bench(int argc, char **argv)
         kda_case_make(&c, &spec);
         kda_device_make(&d, &c, NULL);
         float serial = time_route(&d, NULL, 0, 0, flush, stream);
-        float split = time_route(&d, "split", length, 0, flush, stream);
+        float split = time_route(&d, route, length, 0, flush, stream);
         if (brim_kda_plan_make(&d.args, &plan, &err) != BRIM_OK) exit(2);
         printf("%d,%d,%d,%s,%.1f,%.1f,%d,%d,%d\n", (int)shapes[i][0], (int)shapes[i][1],
                (int)shapes[i][2], weak ? "weak" : "normal", (double)serial, (double)split,

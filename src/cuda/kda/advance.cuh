@@ -18,10 +18,70 @@ BRIM_DEVICE void kda_scale(float &x, float by)
     mul_here(x, by);
 }
 
-/* Element (v, k) of one head's state in the caller's layout. */
-BRIM_DEVICE int kda_state_at(const kda_params &p, int v, int k)
+/* Two neighbours of K in a state, which lie beside each other unless K comes first. */
+template <bool k_first> BRIM_DEVICE float2 kda_pair_get(const float *at)
 {
-    return p.k_first ? k * 128 + v : v * 128 + k;
+    return k_first ? make_float2(at[0], at[128]) : *(const float2 *)at;
+}
+
+template <bool k_first> BRIM_DEVICE float2 kda_pair_get(const uint16_t *at)
+{
+    uint32_t x = k_first ? at[0] | (uint32_t)at[128] << 16 : *(const uint32_t *)at;
+    return make_float2(bf16_lo(x), bf16_hi(x));
+}
+
+template <bool k_first> BRIM_DEVICE void kda_pair_put(float *at, float x, float y)
+{
+    if (k_first)
+        at[0] = x, at[128] = y;
+    else
+        *(float2 *)at = make_float2(x, y);
+}
+
+template <bool k_first> BRIM_DEVICE void kda_pair_put(uint16_t *at, float x, float y)
+{
+    uint32_t pair = bf16x2_pack(x, y);
+    if (k_first)
+        at[0] = (uint16_t)pair, at[128] = (uint16_t)(pair >> 16);
+    else
+        *(uint32_t *)at = pair;
+}
+
+/* each(i, where a lane's values i and i + 1 of one head's state lie): at constant distances, so
+ * that every form is a run of plain loads or stores. */
+template <bool k_first, class T, class Each>
+BRIM_DEVICE void kda_state_each(T *at, int row, int col, Each each)
+{
+    T *first = at + (k_first ? col * 128 + row : row * 128 + col);
+#pragma unroll
+    for (int i = 0; i < 64; i += 2)
+        each(i, first + (i >> 2) * (k_first ? 1024 : 8) + (i >> 1 & 1) * (k_first ? 8 : 1024));
+}
+
+template <class T>
+BRIM_DEVICE void kda_state_get(const T *at, int k_first, int row, int col, float (&s)[64])
+{
+    if (k_first)
+        kda_state_each<true>(at, row, col, [&](int i, const T *x) {
+            float2 pair = kda_pair_get<true>(x);
+            s[i] = pair.x, s[i + 1] = pair.y;
+        });
+    else
+        kda_state_each<false>(at, row, col, [&](int i, const T *x) {
+            float2 pair = kda_pair_get<false>(x);
+            s[i] = pair.x, s[i + 1] = pair.y;
+        });
+}
+
+template <class T>
+BRIM_DEVICE void kda_state_put(T *at, int k_first, int row, int col, const float (&s)[64])
+{
+    if (k_first)
+        kda_state_each<true>(at, row, col,
+                             [&](int i, T *x) { kda_pair_put<true>(x, s[i], s[i + 1]); });
+    else
+        kda_state_each<false>(at, row, col,
+                              [&](int i, T *x) { kda_pair_put<false>(x, s[i], s[i + 1]); });
 }
 
 BRIM_DEVICE void kda_state_load(const kda_params &p, const kda_task &t, int row, int col,
@@ -31,39 +91,23 @@ BRIM_DEVICE void kda_state_load(const kda_params &p, const kda_task &t, int row,
     bool read = p.initial && !(p.state_index && (slot < 0 || slot >= p.n_slot)) &&
                 !(p.fresh && p.fresh[t.seq]);
     int64_t at = slot * p.state_stride + (int64_t)t.head * 16384;
+    if (!read) {
 #pragma unroll
-    for (int j = 0; j < 16; j++)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                int64_t i = at + kda_state_at(p, row + 8 * h, 8 * j + col + e);
-                float x = 0;
-                if (read)
-                    x = p.state_f32 ? ((const float *)p.initial)[i]
-                                    : __bfloat162float(((const __nv_bfloat16 *)p.initial)[i]);
-                s[4 * j + 2 * h + e] = x;
-            }
+        for (int i = 0; i < 64; i++) s[i] = 0;
+    } else if (p.state_f32) {
+        kda_state_get((const float *)p.initial + at, p.k_first, row, col, s);
+    } else {
+        kda_state_get((const uint16_t *)p.initial + at, p.k_first, row, col, s);
+    }
 }
 
 BRIM_DEVICE void kda_state_store(const kda_params &p, void *to, int64_t at, int row, int col,
                                  const float (&s)[64])
 {
-#pragma unroll
-    for (int j = 0; j < 16; j++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float x = s[4 * j + 2 * h], y = s[4 * j + 2 * h + 1];
-            int64_t i = at + kda_state_at(p, row + 8 * h, 8 * j + col);
-            int step = p.k_first ? 128 : 1;
-            if (p.state_f32) {
-                ((float *)to)[i] = x;
-                ((float *)to)[i + step] = y;
-            } else {
-                ((__nv_bfloat16 *)to)[i] = __float2bfloat16_rn(x);
-                ((__nv_bfloat16 *)to)[i + step] = __float2bfloat16_rn(y);
-            }
-        }
+    if (p.state_f32)
+        kda_state_put((float *)to + at, p.k_first, row, col, s);
+    else
+        kda_state_put((uint16_t *)to + at, p.k_first, row, col, s);
 }
 
 /* The 64 values of a warpgroup on their way to the output's token rows. Each warp puts its 16
@@ -169,8 +213,19 @@ struct kda_segment {
     bool zero;             /* starts from zero, not from the initial state */
     bool last;             /* its state is the sequence's final one */
     float *record, *final; /* final: where that goes, or null: to its destination at once */
-    uint32_t stop;         /* shared memory, a word a stage: nonzero in place of a packet */
 };
+
+/* Behind its barriers: one that takes each consumer warp with all that it records, or that stops;
+ * then a word a stage, nonzero in place of a packet. */
+BRIM_DEVICE uint32_t kda_segment_done(uint32_t empty, int n_stage)
+{
+    return empty + 8 * n_stage;
+}
+
+BRIM_DEVICE uint32_t kda_segment_stop(uint32_t empty, int n_stage)
+{
+    return empty + 8 * n_stage + 8;
+}
 
 /* One segment whose incoming state is known; chunks counted from its first. */
 struct kda_joined {
@@ -206,21 +261,30 @@ BRIM_DEVICE void kda_plain_store(float *to, int row, int col, const float (&s)[6
 /* More than 64 roundings among numbers below 2^-126 can lose. */
 #define KDA_SQUARES_LOST 1e-42f
 
-/* This warp's share of |S|^2: no less than that with `at_least`, unless S is 0, else no more. */
-template <bool at_least>
-BRIM_DEVICE void kda_record_norm(float *to, const float (&s)[64], int wg, int warp, int lane)
+/* This warp's share of |S|^2: with `wrote` to where the window's state is recorded, no more than
+ * it; with `before` to where that before the next window is, no less than it unless S is 0. `done`:
+ * the mbarrier that then takes an arrival, or 0. */
+BRIM_DEVICE void kda_record_norm(float *record, const float (&s)[64], bool wrote, bool before,
+                                 int share, int lane, uint32_t done)
 {
     float sum = 0;
-    uint32_t any = 0;
 #pragma unroll
-    for (int i = 0; i < 64; i++) {
-        sum = fmaf(s[i], s[i], sum);
-        if (at_least) any |= __float_as_uint(s[i]);
+    for (int i = 0; i < 64; i++) sum = fmaf(s[i], s[i], sum);
+    float above = sum;
+    if (before && sum < 1e-30f) { /* larger sums do not change by it */
+        uint32_t any = 0;
+#pragma unroll
+        for (int i = 0; i < 64; i++) any |= __float_as_uint(s[i]);
+        if (any << 1) above += KDA_SQUARES_LOST;
     }
-    if (at_least && any << 1) sum += KDA_SQUARES_LOST;
 #pragma unroll
-    for (int i = 16; i > 0; i >>= 1) sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
-    if (lane == 0) to[wg * 4 + warp] = sum;
+    for (int i = 16; i > 0; i >>= 1) {
+        sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
+        above += __shfl_xor_sync(0xFFFFFFFF, above, i);
+    }
+    if (lane == 0 && wrote) record[KDA_RECORD_WROTE + share] = sum;
+    if (lane == 0 && before) record[KDA_RECORD_BEFORE + share] = above;
+    if (lane == 0 && done) mbarrier_arrive(done);
 }
 
 /* wg: which 64 value rows. Stage of chunk c is c % n_stage at stages + that * KDA_PACKET_BYTES;
@@ -302,17 +366,19 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
     for (int c = 0; c < t.n_chunk; c++) {
         uint32_t packet = stages + stage * KDA_PACKET_BYTES;
         if constexpr (Range::cut) {
-            uint32_t stop = ld_shared_u32(range.stop + 4 * stage);
+            uint32_t stop = ld_shared_u32(kda_segment_stop(empty, n_stage) + 4 * stage);
             if (stop) { /* the same for all consumers: written before the stage was full */
                 /* An instance that has not stopped yet is at most two chunks of its own behind this
                  * one: the last stage that it waits for is the second from here. */
                 for (int i = 0; i < n_stage && lane == 0; i++) mbarrier_arrive(empty + 8 * i);
+                if (c <= max(range.quiet, range.mark) && lane == 0)
+                    mbarrier_arrive(kda_segment_done(empty, n_stage));
                 return;
             }
-            if (c == range.quiet)
-                kda_record_norm<false>(range.record + KDA_RECORD_WROTE, s, wg, warp, lane);
-            if (c == range.mark)
-                kda_record_norm<true>(range.record + KDA_RECORD_BEFORE, s, wg, warp, lane);
+            if (c == range.quiet || c == range.mark)
+                kda_record_norm(
+                    range.record, s, c == range.quiet, c == range.mark, wg * 4 + warp, lane,
+                    c >= max(range.quiet, range.mark) ? kda_segment_done(empty, n_stage) : 0);
         }
         uint64_t desc_w = wgmma_desc_128b(packet + KDA_PACKET_W, 16, 1024);
         uint64_t desc_q = wgmma_desc_128b(packet + KDA_PACKET_QD, 16, 1024);

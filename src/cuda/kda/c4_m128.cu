@@ -97,8 +97,10 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     uint32_t full = base + AT_BARRIER, empty = full + 8 * N_STAGE,
              shared_epoch = empty + 8 * N_STAGE, panel_bars = shared_epoch + 16;
     int tid = threadIdx.x, rank = (int)cluster_ctarank(), task = blockIdx.x / (1 + N_HELPER);
-    kda_task t = kda_task_make(p, task);
-    if (p.cuts.record && kda_finish(p, t, rank == 0, tid, [] { cluster_sync(); })) return;
+    int place = task / p.n_value_head, seq = kda_nth_longest(p, place);
+    int head = task - place * p.n_value_head;
+    if (p.cuts.record && kda_finish(p, seq, head, rank == 0, tid, [] { cluster_sync(); })) return;
+    kda_task t = kda_task_of(p, seq, head);
     kda_mailbox m;
     m.words = p.control + (int64_t)task * (KDA_CONTROL_BYTES / 4);
     m.packets = p.ring + (int64_t)task * DEPTH * KDA_PACKET_USED;

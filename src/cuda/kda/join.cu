@@ -34,8 +34,9 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     kda_task t = kda_task_of(p, task / (unsigned)p.n_value_head, task % (unsigned)p.n_value_head);
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
-    if (first == 0 && tid == 0) *kda_drop_word(p, t) = 0; /* all its readers are done */
-    if (*(volatile uint32_t *)kda_verdict_word(p, t)) return;
+    uint32_t *words = kda_cut_words(p, t.seq, t.head);
+    if (first == 0 && tid == 0) kda_cuts_clear(words);
+    if (ld_relaxed_gpu(words + KDA_CUT_KEPT)) return;
     float *start = kda_start(p, t);
     for (int i = tid; i < N_COLUMN * 128; i += N_THREAD) {
         int v = first + (i >> 7), k = i & 127;

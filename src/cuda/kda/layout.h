@@ -81,7 +81,7 @@ enum {
     KDA_CONTROL_BYTES = 40 * KDA_LINE,
     KDA_MAX_DEPTH = 37,
     KDA_TICKET_WORD = 38 * KDA_LINE / 4, /* of the first task: route queue's counter of tasks */
-    KDA_DROP_LINE = 39,                  /* nonzero: a cut of the task has failed, split.cuh */
+    KDA_DROP_LINE = 39, /* what a task's segments agree upon: kda_cut_word, split.cuh */
 
     /* Record of a segment and head: 8 warps' sums of squares of the state its window wrote, 8 of
      * its state where the next segment's window begins, then for each chunk of the window the four

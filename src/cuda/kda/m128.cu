@@ -36,7 +36,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     }
     __syncthreads();
     kda_task t = kda_task_make(p, blockIdx.x);
-    if (p.cuts.record && kda_finish(p, t, true, tid, [] { __syncthreads(); })) return;
+    if (p.cuts.record && kda_finish(p, t.seq, t.head, true, tid, [] { __syncthreads(); })) return;
 
     if (tid < 256) {
         setmaxnreg_inc<160>();

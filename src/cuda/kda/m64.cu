@@ -50,7 +50,8 @@ static __global__ void __launch_bounds__(M64_THREADS, 1)
     }
     cluster_sync();
     kda_task t = kda_task_make(p, blockIdx.x / 2);
-    if (p.cuts.record && kda_finish(p, t, rank == 0, tid, [] { cluster_sync(); })) return;
+    if (p.cuts.record && kda_finish(p, t.seq, t.head, rank == 0, tid, [] { cluster_sync(); }))
+        return;
 
     if (tid < 128) {
         setmaxnreg_inc<208>();

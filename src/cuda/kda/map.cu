@@ -2,11 +2,9 @@
  * Exact join, first launch: two CTAs a (segment, value head). One carries the state that the
  * segment writes from zero (the first segment's from the initial state), the other its map: 128
  * value columns that start from the identity, without values. Neither writes outputs. The last
- * segment of a task has neither, the first no map. Behind a launch with windows each CTA decides
- * first whether its task's cuts hold, and the CTA of the first segment's map says so to the two
- * launches that follow. */
+ * segment of a task has neither, the first no map. Behind a launch with windows nothing is done for
+ * tasks whose cuts hold. */
 #include "cuda/kda/advance.cuh"
-#include "cuda/kda/finish.cuh"
 #include "cuda/kda/join.cuh"
 #include "cuda/kda/launch.cuh"
 
@@ -135,9 +133,10 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
     /* before anything returns: the launches behind wait for this one alone */
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
-    bool hold = !p.cuts.exact && kda_cuts_hold(p, t, tid & 31);
-    if (map && begin == 0 && tid == 0) *kda_verdict_word(p, t) = hold;
-    if (hold || begin + p.cuts.length >= t.n_chunk || (map && begin == 0)) return;
+    uint32_t *words = kda_cut_words(p, t.seq, t.head);
+    bool kept = !p.cuts.exact && kda_cuts_kept(words);
+    if (map && begin == 0 && tid == 0) words[KDA_CUT_KEPT] = kept;
+    if (kept || begin + p.cuts.length >= t.n_chunk || (map && begin == 0)) return;
     kda_task_narrow(p, t, begin, begin + p.cuts.length);
     kda_part_barriers(full, empty, tid);
     if (tid < 256) {

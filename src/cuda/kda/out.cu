@@ -24,8 +24,8 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
     kda_joined range;
     range.chunk0 = begin;
     range.last = begin + p.cuts.length >= t.n_chunk;
-    if (*(volatile uint32_t *)kda_verdict_word(p, t)) {
-        if (range.last) kda_move_final(p, t, tid);
+    if (ld_relaxed_gpu(kda_cut_words(p, t.seq, t.head) + KDA_CUT_KEPT)) {
+        if (range.last) kda_move_final(p, t.seq, t.head, tid);
         return;
     }
     if (tid >= 256 && begin == 0) kda_zero_tail(p, t, tid - 256, 256);

@@ -19,7 +19,12 @@ enum kda_point {
     KDA_AT_PUBLISH,   /* the publishing lane, the store under way */
     KDA_AT_LOAD,      /* a loading lane before it looks for the packet */
     KDA_AT_ACK,       /* an acknowledging lane, the load complete */
-    KDA_AT_END        /* a consumer warp, final state stored */
+    KDA_AT_END,       /* a consumer warp, final state stored */
+    KDA_AT_START,     /* a thread of a segment's CTA: its first instruction */
+    KDA_AT_READY,     /* ... with the task found and the barriers set up */
+    KDA_AT_BEHIND,    /* a thread of a launch behind the segments: its first instruction */
+    KDA_AT_WAITED,    /* ... with the segments complete */
+    KDA_AT_VERDICT    /* ... with the verdict known */
 };
 #ifndef KDA_HOOK
 #define KDA_HOOK(p, point, chunk) ((void)(p), (void)(chunk))
@@ -100,7 +105,16 @@ BRIM_DEVICE int kda_nth_longest(const kda_params &p, int place)
     return __ffs((int)__ballot_sync(0xFFFFFFFFu, lane < n && before == place)) - 1;
 }
 
-BRIM_DEVICE kda_task kda_task_of(const kda_params &p, int64_t seq, int64_t head)
+/* Chunks of a sequence. */
+BRIM_DEVICE int kda_chunks_of(const kda_params &p, int64_t seq)
+{
+    int64_t n_tok = p.n_tok;
+    if (p.offset_bytes) n_tok = kda_offset(p, seq + 1) - kda_offset(p, seq);
+    return n_tok > 0 ? (int)(((uint32_t)n_tok + KDA_CHUNK - 1) / KDA_CHUNK) : 0;
+}
+
+/* Its rows from the skip'th on, its counts and row0 those of the whole sequence. */
+BRIM_DEVICE kda_task kda_task_of(const kda_params &p, int64_t seq, int64_t head, uint32_t skip = 0)
 {
     kda_task t;
     t.seq = (int)seq;
@@ -113,20 +127,20 @@ BRIM_DEVICE kda_task kda_task_of(const kda_params &p, int64_t seq, int64_t head)
         n_tok = end > begin ? end - begin : 0;
         batch = 0;
     }
-    int64_t q_head = head / p.head_group;
+    /* numbers below 2^31, which a product with a stride need not take for more */
+    uint32_t q_head = (uint32_t)head / (uint32_t)p.head_group, v_head = (uint32_t)head;
+    uint32_t b = (uint32_t)batch, row = (uint32_t)t.row0 + skip;
     t.n_tok = (int)n_tok;
-    t.n_chunk = (int)((n_tok + KDA_CHUNK - 1) / KDA_CHUNK);
-    t.q = p.q + batch * p.q_stride.batch + t.row0 * p.q_stride.token + q_head * p.q_stride.head;
-    t.k = p.k + batch * p.k_stride.batch + t.row0 * p.k_stride.token + q_head * p.k_stride.head;
-    t.v = p.v + batch * p.v_stride.batch + t.row0 * p.v_stride.token + head * p.v_stride.head;
-    t.out =
-        p.out + batch * p.out_stride.batch + t.row0 * p.out_stride.token + head * p.out_stride.head;
-    t.g = (const char *)p.g +
-          (batch * p.g_stride.batch + t.row0 * p.g_stride.token + head * p.g_stride.head) *
-              (p.g_f32 ? 4 : 2);
-    t.beta = (const char *)p.beta + (batch * p.beta_stride.batch + t.row0 * p.beta_stride.token +
-                                     head * p.beta_stride.head) *
-                                        (p.beta_f32 ? 4 : 2);
+    t.n_chunk = (int)(((uint32_t)t.n_tok + KDA_CHUNK - 1) / KDA_CHUNK);
+    auto at = [&](const brim_kda_stride &s, uint32_t h) {
+        return b * s.batch + row * s.token + h * s.head;
+    };
+    t.q = p.q + at(p.q_stride, q_head);
+    t.k = p.k + at(p.k_stride, q_head);
+    t.v = p.v + at(p.v_stride, v_head);
+    t.out = p.out + at(p.out_stride, v_head);
+    t.g = (const char *)p.g + at(p.g_stride, v_head) * (p.g_f32 ? 4 : 2);
+    t.beta = (const char *)p.beta + at(p.beta_stride, v_head) * (p.beta_f32 ? 4 : 2);
     return t;
 }
 

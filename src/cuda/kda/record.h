@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The rule by which a cut of route split holds, over the records that two segments left (layout.h),
- * for the host: what finish.cuh decides on the device, in double. */
+ * for the host: what split.cu decides on the device, in double. */
 #ifndef BRIM_CUDA_KDA_RECORD_H
 #define BRIM_CUDA_KDA_RECORD_H
 

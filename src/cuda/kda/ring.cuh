@@ -192,7 +192,8 @@ template <class R> BRIM_DEVICE void kda_ring_run(const kda_params &p, char *raw)
     constexpr int n_cta = R::n_owner + R::n_helper;
     int tid = threadIdx.x, rank = (int)cluster_ctarank(), task = blockIdx.x / n_cta;
     kda_task t = kda_task_make(p, task);
-    if (p.cuts.record && kda_finish(p, t, rank == 0, tid, [] { cluster_sync(); })) return;
+    if (p.cuts.record && kda_finish(p, t.seq, t.head, rank == 0, tid, [] { cluster_sync(); }))
+        return;
     kda_mailbox m;
     m.words = p.control + (int64_t)task * (KDA_CONTROL_BYTES / 4);
     m.packets = p.ring + (int64_t)task * R::depth * KDA_PACKET_USED;

@@ -14,26 +14,35 @@ enum { N_STAGE = 3, N_INSTANCE = 2, N_THREAD = 512 };
 enum {
     AT_WORK = N_STAGE * KDA_PACKET_BYTES,
     AT_BARRIER = AT_WORK + N_INSTANCE * KDA_FULL_BYTES,
-    AT_STOP = AT_BARRIER + 2 * N_STAGE * 8, /* words: a stage each, an instance each, whole CTA */
+    AT_STOP =
+        AT_BARRIER + (2 * N_STAGE + 1) * 8, /* words: a stage each, an instance each, whole CTA */
     AT_BOUND = AT_STOP + 4 * (N_STAGE + N_INSTANCE + 1),    /* how many, then a float a chunk */
     SMEM_BYTES = AT_BOUND + 4 * (1 + KDA_MAX_WINDOW) + 1024 /* the stages are aligned by hand */
 };
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 
-/* max gamma + sum |kr_r| |w_r| over the packet's rows, four threads a row: the four warps' shares
- * into record[0..3]. Rows are as small as e^-160, and squares below 2^-149 are lost: each sum
- * begins with more than its roundings there can lose, so that a norm is never below the row's. */
-BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, float *record)
+/* Hand the packet on, then: max gamma + sum |kr_r| |w_r| over its rows, four threads a row, the
+ * four warps' shares into record[0..3]. All that is read of the packet is read before. Rows are as
+ * small as e^-160, and squares below 2^-149 are lost: each sum begins with more than its roundings
+ * there can lose, so that a norm is never below the row's. */
+BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t full, float *record)
 {
     named_barrier_sync(s.bar, 128); /* the packet is complete */
-    int row = s.tid >> 2, quarter = s.tid & 3;
-    float kr = KDA_SQUARES_LOST, w = KDA_SQUARES_LOST;
+    int row = s.tid >> 2, quarter = s.tid & 3, warp = s.tid >> 5, lane = s.tid & 31;
+    uint4 a[4], b[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         uint32_t at = kda_panel_at(row, quarter * 4 + i);
-        uint4 a = ld_shared_v4(packet + KDA_PACKET_KR + at),
-              b = ld_shared_v4(packet + KDA_PACKET_W + at);
-        uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+        a[i] = ld_shared_v4(packet + KDA_PACKET_KR + at);
+        b[i] = ld_shared_v4(packet + KDA_PACKET_W + at);
+    }
+    float4 gamma = ld_shared_v4_f32(packet + KDA_PACKET_GAMMA + lane * 16);
+    fence_proxy_async_shared(); /* ordinary stores, read by wgmma */
+    mbarrier_arrive(full);
+    float kr = KDA_SQUARES_LOST, w = KDA_SQUARES_LOST;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t x[4] = {a[i].x, a[i].y, a[i].z, a[i].w}, y[4] = {b[i].x, b[i].y, b[i].z, b[i].w};
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             kr = fmaf(bf16_lo(x[j]), bf16_lo(x[j]), kr);
@@ -50,10 +59,8 @@ BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, float *record)
     float sum = sqrtf(kr) * sqrtf(w);
 #pragma unroll
     for (int i = 4; i < 32; i <<= 1) sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
-    int warp = s.tid >> 5, lane = s.tid & 31;
     if (warp == 0) {
-        float4 g = ld_shared_v4_f32(packet + KDA_PACKET_GAMMA + lane * 16);
-        float largest = fmaxf(fmaxf(g.x, g.y), fmaxf(g.z, g.w));
+        float largest = fmaxf(fmaxf(gamma.x, gamma.y), fmaxf(gamma.z, gamma.w));
 #pragma unroll
         for (int i = 16; i > 0; i >>= 1)
             largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFF, largest, i));
@@ -75,21 +82,102 @@ BRIM_DEVICE bool window_far(const kda_segment &range, uint32_t bounds, int c)
     return !(product <= KDA_FORGOTTEN);
 }
 
+/* Four words of a record, which another CTA may have written in this launch. */
+BRIM_DEVICE float4 record_read(const float *at)
+{
+    const uint32_t *word = (const uint32_t *)at;
+    uint32_t x = ld_relaxed_gpu(word), y = ld_relaxed_gpu(word + 1), z = ld_relaxed_gpu(word + 2),
+             w = ld_relaxed_gpu(word + 3);
+    return make_float4(__uint_as_float(x), __uint_as_float(y), __uint_as_float(z),
+                       __uint_as_float(w));
+}
+
+/* Do all cuts of a task hold (docs/numerics.md, "Forgetting")? One warp. first: the record of its
+ * first segment, step: floats from a segment's to the next one's. A segment's window forgets at
+ * most bound |S| of the state S before it. */
+BRIM_DEVICE bool cuts_hold(const kda_params &p, const float *first, int64_t step, int n_segment,
+                           int lane)
+{
+    bool hold = true;
+    for (int s = 1 + lane; hold && s < n_segment; s += 32) {
+        if (s * p.cuts.length <= p.cuts.window) continue; /* begins with the sequence */
+        const float *own = first + s * step, *last = own - step;
+        float bound = 1, wrote = 0, before = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+            float4 x = record_read(own + KDA_RECORD_WROTE + i);
+            float4 y = record_read(last + KDA_RECORD_BEFORE + i);
+            wrote += x.x + x.y + x.z + x.w;
+            before += y.x + y.y + y.z + y.w;
+        }
+        /* apart from the bound, which may fall below the smallest number where this does not */
+        float left = sqrtf(before);
+        for (int w = 0; w < p.cuts.window; w++) {
+            float4 share = record_read(own + KDA_RECORD_BOUND + 4 * w);
+            float chunk = share.x + share.y + share.z + share.w;
+            bound *= chunk;
+            left *= chunk;
+        }
+        /* written so that NaN fails */
+        hold = bound <= KDA_FORGOTTEN && left <= KDA_FORGOTTEN * sqrtf(wrote);
+    }
+    return __all_sync(0xFFFFFFFF, hold);
+}
+
+/* One warp, once a CTA, with the CTA's record complete: the last of a task's CTAs to come here
+ * decides. The task's words are then as the next call wants them but for KEEP, which the launches
+ * behind read. What it needs is found anew, not held in registers while the packets are prepared.
+ */
+static __device__ __noinline__ void settle(const kda_params &p, int lane)
+{
+    uint32_t slot = blockIdx.x / (unsigned)p.n_value_head;
+    int head = (int)(blockIdx.x - slot * (unsigned)p.n_value_head);
+    int64_t seq = kda_slot_seq(p, slot);
+    uint32_t *words = kda_cut_words(p, seq, head);
+    uint32_t n_chunk = (uint32_t)kda_chunks_of(p, seq), length = (uint32_t)p.cuts.length;
+    uint32_t n_segment = (n_chunk + length - 1) / length;
+    int last = 0, drop = 0;
+    if (lane == 0) {
+        last = atom_add_acq_rel_gpu(words + KDA_CUT_SETTLED, 1) == n_segment - 1;
+        if (last) drop = ld_relaxed_gpu(words + KDA_CUT_DROP) != 0;
+    }
+    last = __shfl_sync(0xFFFFFFFF, last, 0);
+    drop = __shfl_sync(0xFFFFFFFF, drop, 0);
+    if (!last) return;
+    bool hold = !drop && cuts_hold(p, kda_record(p, kda_first_slot(p, seq), head),
+                                   p.n_value_head * KDA_RECORD_FLOATS, (int)n_segment, lane);
+    if (lane == 0) {
+        words[KDA_CUT_DROP] = 0;
+        words[KDA_CUT_KEEP] = hold;
+        atom_add_acq_rel_gpu(words + KDA_CUT_SETTLED, 0 - n_segment);
+    }
+}
+
 template <bool bounded>
 static __global__ void __launch_bounds__(N_THREAD, 1)
     brim_kda_split_sm90(const __grid_constant__ kda_params p)
 {
+    KDA_HOOK(p, KDA_AT_START, 0);
     extern __shared__ char raw[];
     uint32_t base = (smem_u32(raw) + 1023) & ~1023u;
-    uint32_t full = base + AT_BARRIER, empty = full + 8 * N_STAGE, stop = base + AT_STOP;
-    int tid = threadIdx.x, head = (int)(blockIdx.x % (unsigned)p.n_value_head);
-    int64_t slot = blockIdx.x / (unsigned)p.n_value_head, seq = kda_slot_seq(p, slot);
-    kda_task t = kda_task_of(p, seq, head);
-    int begin = (int)(slot - kda_first_slot(p, seq)) * p.cuts.length;
-    if (tid >= 256 && begin == 0) kda_zero_tail(p, t, tid - 256, 256);
-    if (begin >= t.n_chunk) return;
-    int end = min(begin + p.cuts.length, t.n_chunk);
-    bool last = end == t.n_chunk;
+    uint32_t full = base + AT_BARRIER, empty = full + 8 * N_STAGE;
+    uint32_t stop = kda_segment_stop(empty, N_STAGE);
+    uint32_t done = kda_segment_done(empty, N_STAGE);
+    int tid = threadIdx.x;
+    uint32_t slot = blockIdx.x / (unsigned)p.n_value_head;
+    int head = (int)(blockIdx.x - slot * (unsigned)p.n_value_head);
+    int64_t seq = kda_slot_seq(p, slot);
+    uint32_t *words = kda_cut_words(p, seq, head);
+    int begin = (int)(slot - kda_first_slot(p, seq)) * p.cuts.length,
+        n_chunk = kda_chunks_of(p, seq);
+    if (begin == 0) {
+        if (tid == 0) words[KDA_CUT_KEEP] = 0; /* until the last segment knows better */
+        if (tid >= 256 && p.offset_bytes)
+            kda_zero_tail(p, kda_task_of(p, seq, head), tid - 256, 256);
+    }
+    if (begin >= n_chunk) return;
+    int end = min(begin + p.cuts.length, n_chunk);
+    bool last = end == n_chunk;
     kda_segment range;
     range.chunk0 = begin > 0 ? max(begin - p.cuts.window, 0) : 0;
     range.quiet = begin - range.chunk0;
@@ -99,26 +187,29 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     range.record = kda_record(p, slot, head);
     range.final =
         last && p.cuts.state ? p.cuts.state + (seq * p.n_value_head + head) * 16384 : nullptr;
-    range.stop = stop;
-    kda_task_narrow(p, t, range.chunk0, end); /* window and segment */
 
     if (tid == 0) {
         for (int i = 0; i < N_STAGE; i++) {
             mbarrier_init(full + 8 * i, 128);
             mbarrier_init(empty + 8 * i, 8);
         }
+        mbarrier_init(done, 8 + N_INSTANCE);
         for (uint32_t at = stop; at < base + AT_BOUND + 4; at += 4) st_shared_u32(at, 0);
         fence_mbarrier_init();
     }
     __syncthreads();
     griddepcontrol_launch_dependents();
+    KDA_HOOK(p, KDA_AT_READY, 0);
 
     if (tid < 256) {
         setmaxnreg_inc<160>();
+        kda_task t = kda_task_part(p, seq, head, range.chunk0, end); /* window and segment */
         kda_advance<N_STAGE, false, false>(p, t, range, base, full, empty, kda_panels(), tid >> 7,
                                            tid & 127);
+        KDA_HOOK(p, KDA_AT_END, t.n_chunk);
     } else {
         setmaxnreg_dec<96>();
+        kda_task t = kda_task_part(p, seq, head, range.chunk0, end);
         int instance = (tid - 256) >> 7, within = tid & 127;
         if (instance < t.n_chunk) {
             typedef kda_full_of<bounded> layout;
@@ -127,7 +218,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                                   within, instance);
             uint32_t own_stop = stop + 4 * (N_STAGE + instance),
                      any_stop = stop + 4 * (N_STAGE + N_INSTANCE);
-            uint32_t *drop = kda_drop_word(p, t);
+            uint32_t *drop = words + KDA_CUT_DROP;
             uint32_t dropped = 0; /* by another segment; read a chunk ahead of its use */
             for (int c = instance; c < t.n_chunk; c += N_INSTANCE) {
                 int stage = c % N_STAGE, use = c / N_STAGE;
@@ -150,18 +241,25 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                 }
                 kda_prepare<layout>(p, t, s, c, c + N_INSTANCE, packet, wait_stage);
                 if (c < range.quiet && range.zero) {
-                    window_bound(s, packet, range.record + KDA_RECORD_BOUND + 4 * c);
+                    window_bound(s, packet, full + 8 * stage,
+                                 range.record + KDA_RECORD_BOUND + 4 * c);
                     named_barrier_sync(s.bar, 128);
                     if (within == 0 && window_far(range, base + AT_BOUND, c)) {
                         *(volatile uint32_t *)drop = 1;
                         st_shared_u32(any_stop, 1);
                     }
+                } else {
+                    fence_proxy_async_shared();
+                    mbarrier_arrive(full + 8 * stage);
                 }
-                /* the packet was written by ordinary stores and is read by wgmma */
-                fence_proxy_async_shared();
-                mbarrier_arrive(full + 8 * stage);
+                KDA_HOOK(p, KDA_AT_PACKET, c);
             }
             cp_async_wait<0>();
+        }
+        if (within == 0) mbarrier_arrive(done);
+        if (tid < 256 + 32) {
+            mbarrier_wait(done, 0);
+            settle(p, within);
         }
     }
 }

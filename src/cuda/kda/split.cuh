@@ -22,6 +22,10 @@ BRIM_DEVICE int64_t kda_first_slot(const kda_params &p, int64_t seq)
 /* The sequence whose slots hold `slot`. */
 BRIM_DEVICE int64_t kda_slot_seq(const kda_params &p, int64_t slot)
 {
+    if (!p.offset_bytes) {
+        uint32_t x = (uint32_t)p.cuts.length * KDA_CHUNK;
+        return p.n_seq == 1 ? 0 : (uint32_t)slot / (((uint32_t)p.n_tok + x - 1) / x);
+    }
     int64_t low = 0, high = p.n_seq; /* first_slot(low) <= slot < first_slot(high) */
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
@@ -38,25 +42,41 @@ BRIM_DEVICE float *kda_record(const kda_params &p, int64_t slot, int head)
     return p.cuts.record + (slot * p.n_value_head + head) * KDA_RECORD_FLOATS;
 }
 
-/* Nonzero once a cut of the task has failed, whatever an earlier launch left: then it is computed
- * serially, which is right in any case. */
-BRIM_DEVICE uint32_t *kda_drop_word(const kda_params &p, const kda_task &t)
+/* Words of a task between the launches of a call, in its control words' last line. Whatever an
+ * earlier launch has left in them, a task whose cuts have not been looked at is not kept. */
+enum kda_cut_word {
+    KDA_CUT_DROP,    /* nonzero: one of its segments has found a window that does not forget */
+    KDA_CUT_KEEP,    /* nonzero: its cuts hold, and what its segments wrote is right */
+    KDA_CUT_SETTLED, /* segments whose records are complete; whoever finds all others here decides
+                        and takes all off; anything but 0 afterwards means that it was not 0 before
+                      */
+    KDA_CUT_KEPT     /* of a joined call: the verdict, which the first launch that reads the others
+                        leaves for those behind it */
+};
+
+BRIM_DEVICE uint32_t *kda_cut_words(const kda_params &p, int64_t seq, int head)
 {
-    int64_t task = (int64_t)t.seq * p.n_value_head + t.head;
-    return p.control + task * (KDA_CONTROL_BYTES / 4) + KDA_DROP_LINE * (KDA_LINE / 4);
+    return p.control + (seq * p.n_value_head + head) * (KDA_CONTROL_BYTES / 4) +
+           KDA_DROP_LINE * (KDA_LINE / 4);
 }
 
-/* Of a joined call: nonzero where the task's cuts hold and nothing is left to do; the map launch
- * writes it for the two behind it. */
-BRIM_DEVICE uint32_t *kda_verdict_word(const kda_params &p, const kda_task &t)
+/* For the launch behind the segments', waited for. */
+BRIM_DEVICE bool kda_cuts_kept(const uint32_t *words)
 {
-    return kda_drop_word(p, t) + 1;
+    return (ld_relaxed_gpu(words + KDA_CUT_SETTLED) == 0) &
+           (ld_relaxed_gpu(words + KDA_CUT_KEEP) != 0);
+}
+
+/* One thread, when everybody has read them. */
+BRIM_DEVICE void kda_cuts_clear(uint32_t *words)
+{
+    words[KDA_CUT_DROP] = words[KDA_CUT_SETTLED] = 0;
 }
 
 /* The task becomes its chunks [begin, end). */
 BRIM_DEVICE void kda_task_narrow(const kda_params &p, kda_task &t, int begin, int end)
 {
-    int64_t skip = (int64_t)begin * KDA_CHUNK;
+    uint32_t skip = (uint32_t)begin * KDA_CHUNK; /* fewer than 2^31 rows */
     t.q += skip * p.q_stride.token;
     t.k += skip * p.k_stride.token;
     t.v += skip * p.v_stride.token;
@@ -65,6 +85,15 @@ BRIM_DEVICE void kda_task_narrow(const kda_params &p, kda_task &t, int begin, in
     t.beta += skip * p.beta_stride.token * (p.beta_f32 ? 4 : 2);
     t.n_tok = min(t.n_tok, end * KDA_CHUNK) - (int)skip;
     t.n_chunk = end - begin;
+}
+
+/* The same from its sequence and head at once. */
+BRIM_DEVICE kda_task kda_task_part(const kda_params &p, int64_t seq, int head, int begin, int end)
+{
+    kda_task t = kda_task_of(p, seq, head, (uint32_t)begin * KDA_CHUNK);
+    t.n_tok = min(t.n_tok, end * KDA_CHUNK) - begin * KDA_CHUNK;
+    t.n_chunk = end - begin;
+    return t;
 }
 
 #endif
