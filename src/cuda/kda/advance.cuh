@@ -18,18 +18,13 @@ BRIM_DEVICE void kda_scale(float &x, float by)
     mul_here(x, by);
 }
 
+/* Element (v, k) of one head's state in the caller's layout. */
+BRIM_DEVICE int kda_state_at(const kda_params &p, int v, int k)
+{
+    return p.k_first ? k * 128 + v : v * 128 + k;
+}
+
 /* Two neighbours of K in a state, which lie beside each other unless K comes first. */
-template <bool k_first> BRIM_DEVICE float2 kda_pair_get(const float *at)
-{
-    return k_first ? make_float2(at[0], at[128]) : *(const float2 *)at;
-}
-
-template <bool k_first> BRIM_DEVICE float2 kda_pair_get(const uint16_t *at)
-{
-    uint32_t x = k_first ? at[0] | (uint32_t)at[128] << 16 : *(const uint32_t *)at;
-    return make_float2(bf16_lo(x), bf16_hi(x));
-}
-
 template <bool k_first> BRIM_DEVICE void kda_pair_put(float *at, float x, float y)
 {
     if (k_first)
@@ -59,21 +54,6 @@ BRIM_DEVICE void kda_state_each(T *at, int row, int col, Each each)
 }
 
 template <class T>
-BRIM_DEVICE void kda_state_get(const T *at, int k_first, int row, int col, float (&s)[64])
-{
-    if (k_first)
-        kda_state_each<true>(at, row, col, [&](int i, const T *x) {
-            float2 pair = kda_pair_get<true>(x);
-            s[i] = pair.x, s[i + 1] = pair.y;
-        });
-    else
-        kda_state_each<false>(at, row, col, [&](int i, const T *x) {
-            float2 pair = kda_pair_get<false>(x);
-            s[i] = pair.x, s[i + 1] = pair.y;
-        });
-}
-
-template <class T>
 BRIM_DEVICE void kda_state_put(T *at, int k_first, int row, int col, const float (&s)[64])
 {
     if (k_first)
@@ -84,6 +64,8 @@ BRIM_DEVICE void kda_state_put(T *at, int k_first, int row, int col, const float
                               [&](int i, T *x) { kda_pair_put<false>(x, s[i], s[i + 1]); });
 }
 
+/* Not by each form on its own, as they are stored: registers that several branches write cost the
+ * loop over chunks its overlap of products and decay (10 % of K2). */
 BRIM_DEVICE void kda_state_load(const kda_params &p, const kda_task &t, int row, int col,
                                 float (&s)[64])
 {
@@ -91,14 +73,19 @@ BRIM_DEVICE void kda_state_load(const kda_params &p, const kda_task &t, int row,
     bool read = p.initial && !(p.state_index && (slot < 0 || slot >= p.n_slot)) &&
                 !(p.fresh && p.fresh[t.seq]);
     int64_t at = slot * p.state_stride + (int64_t)t.head * 16384;
-    if (!read) {
 #pragma unroll
-        for (int i = 0; i < 64; i++) s[i] = 0;
-    } else if (p.state_f32) {
-        kda_state_get((const float *)p.initial + at, p.k_first, row, col, s);
-    } else {
-        kda_state_get((const uint16_t *)p.initial + at, p.k_first, row, col, s);
-    }
+    for (int j = 0; j < 16; j++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                int64_t i = at + kda_state_at(p, row + 8 * h, 8 * j + col + e);
+                float x = 0;
+                if (read)
+                    x = p.state_f32 ? ((const float *)p.initial)[i]
+                                    : __bfloat162float(((const __nv_bfloat16 *)p.initial)[i]);
+                s[4 * j + 2 * h + e] = x;
+            }
 }
 
 BRIM_DEVICE void kda_state_store(const kda_params &p, void *to, int64_t at, int row, int col,
@@ -108,6 +95,28 @@ BRIM_DEVICE void kda_state_store(const kda_params &p, void *to, int64_t at, int 
         kda_state_put((float *)to + at, p.k_first, row, col, s);
     else
         kda_state_put((uint16_t *)to + at, p.k_first, row, col, s);
+}
+
+/* A checkpoint, from inside the loop over chunks. */
+BRIM_DEVICE void kda_checkpoint_store(const kda_params &p, int64_t at, int row, int col,
+                                      const float (&s)[64])
+{
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float x = s[4 * j + 2 * h], y = s[4 * j + 2 * h + 1];
+            int v = row + 8 * h, k = 8 * j + col;
+            int64_t i = at + kda_state_at(p, v, k);
+            int step = p.k_first ? 128 : 1;
+            if (p.state_f32) {
+                ((float *)p.checkpoints)[i] = x;
+                ((float *)p.checkpoints)[i + step] = y;
+            } else {
+                ((__nv_bfloat16 *)p.checkpoints)[i] = __float2bfloat16_rn(x);
+                ((__nv_bfloat16 *)p.checkpoints)[i + step] = __float2bfloat16_rn(y);
+            }
+        }
 }
 
 /* The 64 values of a warpgroup on their way to the output's token rows. Each warp puts its 16
@@ -261,30 +270,21 @@ BRIM_DEVICE void kda_plain_store(float *to, int row, int col, const float (&s)[6
 /* More than 64 roundings among numbers below 2^-126 can lose. */
 #define KDA_SQUARES_LOST 1e-42f
 
-/* This warp's share of |S|^2: with `wrote` to where the window's state is recorded, no more than
- * it; with `before` to where that before the next window is, no less than it unless S is 0. `done`:
- * the mbarrier that then takes an arrival, or 0. */
-BRIM_DEVICE void kda_record_norm(float *record, const float (&s)[64], bool wrote, bool before,
-                                 int share, int lane, uint32_t done)
+/* This warp's share of |S|^2: no less than that with `at_least`, unless S is 0, else no more. */
+template <bool at_least>
+BRIM_DEVICE void kda_record_norm(float *to, const float (&s)[64], int wg, int warp, int lane)
 {
     float sum = 0;
+    uint32_t any = 0;
 #pragma unroll
-    for (int i = 0; i < 64; i++) sum = fmaf(s[i], s[i], sum);
-    float above = sum;
-    if (before && sum < 1e-30f) { /* larger sums do not change by it */
-        uint32_t any = 0;
-#pragma unroll
-        for (int i = 0; i < 64; i++) any |= __float_as_uint(s[i]);
-        if (any << 1) above += KDA_SQUARES_LOST;
+    for (int i = 0; i < 64; i++) {
+        sum = fmaf(s[i], s[i], sum);
+        if (at_least) any |= __float_as_uint(s[i]);
     }
+    if (at_least && any << 1) sum += KDA_SQUARES_LOST;
 #pragma unroll
-    for (int i = 16; i > 0; i >>= 1) {
-        sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
-        above += __shfl_xor_sync(0xFFFFFFFF, above, i);
-    }
-    if (lane == 0 && wrote) record[KDA_RECORD_WROTE + share] = sum;
-    if (lane == 0 && before) record[KDA_RECORD_BEFORE + share] = above;
-    if (lane == 0 && done) mbarrier_arrive(done);
+    for (int i = 16; i > 0; i >>= 1) sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
+    if (lane == 0) to[wg * 4 + warp] = sum;
 }
 
 /* wg: which 64 value rows. Stage of chunk c is c % n_stage at stages + that * KDA_PACKET_BYTES;
@@ -375,10 +375,12 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
                     mbarrier_arrive(kda_segment_done(empty, n_stage));
                 return;
             }
-            if (c == range.quiet || c == range.mark)
-                kda_record_norm(
-                    range.record, s, c == range.quiet, c == range.mark, wg * 4 + warp, lane,
-                    c >= max(range.quiet, range.mark) ? kda_segment_done(empty, n_stage) : 0);
+            if (c == range.quiet)
+                kda_record_norm<false>(range.record + KDA_RECORD_WROTE, s, wg, warp, lane);
+            if (c == range.mark)
+                kda_record_norm<true>(range.record + KDA_RECORD_BEFORE, s, wg, warp, lane);
+            if (lane == 0 && c == max(range.quiet, range.mark))
+                mbarrier_arrive(kda_segment_done(empty, n_stage));
         }
         uint64_t desc_w = wgmma_desc_128b(packet + KDA_PACKET_W, 16, 1024);
         uint64_t desc_q = wgmma_desc_128b(packet + KDA_PACKET_QD, 16, 1024);
@@ -464,9 +466,8 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
         if (p.checkpoints && (whole_c & 1) && (c + 1) * KDA_CHUNK <= t.n_tok && wanted) {
             opaque(row, col); /* no addresses kept across chunks */
             int64_t first = p.offset_bytes ? t.row0 / 64 : t.seq * (p.n_tok / 64);
-            kda_state_store(p, p.checkpoints,
-                            ((first + (whole_c >> 1)) * p.n_value_head + t.head) * 16384, row, col,
-                            s);
+            kda_checkpoint_store(p, ((first + (whole_c >> 1)) * p.n_value_head + t.head) * 16384,
+                                 row, col, s);
         }
     }
     if (t.n_chunk > 0) {

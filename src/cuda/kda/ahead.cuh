@@ -205,7 +205,7 @@ BRIM_DEVICE void kda_advance_ahead(const kda_params &p, const kda_task &t, uint3
         if (save) {
             int64_t first = p.offset_bytes ? t.row0 / 64 : t.seq * (p.n_tok / 64);
             int64_t at = (first + (c >> 1) - 1) * p.n_value_head + t.head;
-            kda_state_store(p, p.checkpoints, at * 16384, row, col, s);
+            kda_checkpoint_store(p, at * 16384, row, col, s);
         }
     }
     if (t.n_chunk > 0) {

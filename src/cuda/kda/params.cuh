@@ -37,6 +37,7 @@ struct kda_cuts {
     float *state;  /* [sequence][n_value_head][128 V][128 K]: final states, when they replace the
                       initial ones */
     int length, window; /* chunks */
+    int per_sequence;   /* slots of a sequence of a fixed batch */
     /* For the join, each [128][128] f32: initial states [sequence][n_value_head] and what a segment
      * makes of the identity and of zero, [slot][n_value_head]; `written` becomes the state behind
      * the segment. Rows are value columns, the map's columns too. */
@@ -128,7 +129,8 @@ BRIM_DEVICE kda_task kda_task_of(const kda_params &p, int64_t seq, int64_t head,
         batch = 0;
     }
     /* numbers below 2^31, which a product with a stride need not take for more */
-    uint32_t q_head = (uint32_t)head / (uint32_t)p.head_group, v_head = (uint32_t)head;
+    uint32_t v_head = (uint32_t)head;
+    uint32_t q_head = p.head_group == 1 ? v_head : v_head / (uint32_t)p.head_group;
     uint32_t b = (uint32_t)batch, row = (uint32_t)t.row0 + skip;
     t.n_tok = (int)n_tok;
     t.n_chunk = (int)(((uint32_t)t.n_tok + KDA_CHUNK - 1) / KDA_CHUNK);

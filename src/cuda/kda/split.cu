@@ -21,6 +21,12 @@ enum {
 };
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 
+/* kda_record of this CTA, whose number says it all: an instance has no registers to keep it in. */
+BRIM_DEVICE float *own_record(const kda_params &p)
+{
+    return p.cuts.record + (int64_t)blockIdx.x * KDA_RECORD_FLOATS;
+}
+
 /* Hand the packet on, then: max gamma + sum |kr_r| |w_r| over its rows, four threads a row, the
  * four warps' shares into record[0..3]. All that is read of the packet is read before. Rows are as
  * small as e^-160, and squares below 2^-149 are lost: each sum begins with more than its roundings
@@ -71,14 +77,14 @@ BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t full,
 
 /* One thread, after the record's shares of chunk c are written: the last chunk of the window to
  * come here decides. true: the window does not forget. */
-BRIM_DEVICE bool window_far(const kda_segment &range, uint32_t bounds, int c)
+BRIM_DEVICE bool window_far(const kda_params &p, int n_quiet, uint32_t bounds, int c)
 {
-    const volatile float *share = range.record + KDA_RECORD_BOUND + 4 * c;
+    const volatile float *share = own_record(p) + KDA_RECORD_BOUND + 4 * c;
     st_shared_f32(bounds + 4 + 4 * c, share[0] + share[1] + share[2] + share[3]);
     __threadfence_block();
-    if (atom_add_shared(bounds, 1) != (uint32_t)range.quiet - 1) return false;
+    if (atom_add_shared(bounds, 1) != (uint32_t)n_quiet - 1) return false;
     float product = 1;
-    for (int i = 0; i < range.quiet; i++) product *= ld_shared_f32(bounds + 4 + 4 * i);
+    for (int i = 0; i < n_quiet; i++) product *= ld_shared_f32(bounds + 4 + 4 * i);
     return !(product <= KDA_FORGOTTEN);
 }
 
@@ -124,12 +130,19 @@ BRIM_DEVICE bool cuts_hold(const kda_params &p, const float *first, int64_t step
     return __all_sync(0xFFFFFFFF, hold);
 }
 
-/* One warp, once a CTA, with the CTA's record complete: the last of a task's CTAs to come here
- * decides. The task's words are then as the next call wants them but for KEEP, which the launches
- * behind read. What it needs is found anew, not held in registers while the packets are prepared.
- */
-static __device__ __noinline__ void settle(const kda_params &p, int lane)
+/* The end of a preparation instance. When the CTA's record is complete one warp counts it, and that
+ * of the last of a task's CTAs decides. The task's words are then as the next call wants them but
+ * for KEEP, which the launch behind reads. What it needs is found anew, not held in registers while
+ * the packets are prepared. */
+static __device__ __noinline__ void settle(const kda_params &p)
 {
+    extern __shared__ char raw[];
+    uint32_t base = (smem_u32(raw) + 1023) & ~1023u;
+    uint32_t done = kda_segment_done(base + AT_BARRIER + 8 * N_STAGE, N_STAGE);
+    int lane = threadIdx.x & 127;
+    if (lane == 0) mbarrier_arrive(done);
+    if (threadIdx.x >= 256 + 32) return;
+    mbarrier_wait(done, 0);
     uint32_t slot = blockIdx.x / (unsigned)p.n_value_head;
     int head = (int)(blockIdx.x - slot * (unsigned)p.n_value_head);
     int64_t seq = kda_slot_seq(p, slot);
@@ -187,6 +200,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     range.record = kda_record(p, slot, head);
     range.final =
         last && p.cuts.state ? p.cuts.state + (seq * p.n_value_head + head) * 16384 : nullptr;
+    kda_task t = kda_task_part(p, seq, head, range.chunk0, end); /* window and segment */
 
     if (tid == 0) {
         for (int i = 0; i < N_STAGE; i++) {
@@ -203,13 +217,11 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
 
     if (tid < 256) {
         setmaxnreg_inc<160>();
-        kda_task t = kda_task_part(p, seq, head, range.chunk0, end); /* window and segment */
         kda_advance<N_STAGE, false, false>(p, t, range, base, full, empty, kda_panels(), tid >> 7,
                                            tid & 127);
         KDA_HOOK(p, KDA_AT_END, t.n_chunk);
     } else {
         setmaxnreg_dec<96>();
-        kda_task t = kda_task_part(p, seq, head, range.chunk0, end);
         int instance = (tid - 256) >> 7, within = tid & 127;
         if (instance < t.n_chunk) {
             typedef kda_full_of<bounded> layout;
@@ -242,9 +254,9 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                 kda_prepare<layout>(p, t, s, c, c + N_INSTANCE, packet, wait_stage);
                 if (c < range.quiet && range.zero) {
                     window_bound(s, packet, full + 8 * stage,
-                                 range.record + KDA_RECORD_BOUND + 4 * c);
+                                 own_record(p) + KDA_RECORD_BOUND + 4 * c);
                     named_barrier_sync(s.bar, 128);
-                    if (within == 0 && window_far(range, base + AT_BOUND, c)) {
+                    if (within == 0 && window_far(p, range.quiet, base + AT_BOUND, c)) {
                         *(volatile uint32_t *)drop = 1;
                         st_shared_u32(any_stop, 1);
                     }
@@ -256,11 +268,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
             }
             cp_async_wait<0>();
         }
-        if (within == 0) mbarrier_arrive(done);
-        if (tid < 256 + 32) {
-            mbarrier_wait(done, 0);
-            settle(p, within);
-        }
+        settle(p);
     }
 }
 

@@ -14,18 +14,14 @@
 BRIM_DEVICE int64_t kda_first_slot(const kda_params &p, int64_t seq)
 {
     /* fewer than 2^31 rows, which the launcher has checked: no 64-bit division */
-    uint32_t x = (uint32_t)p.cuts.length * KDA_CHUNK;
-    return p.offset_bytes ? (uint32_t)kda_offset(p, seq) / x + seq
-                          : seq * (((uint32_t)p.n_tok + x - 1) / x);
+    if (!p.offset_bytes) return (uint32_t)seq * (uint32_t)p.cuts.per_sequence;
+    return (uint32_t)kda_offset(p, seq) / ((uint32_t)p.cuts.length * KDA_CHUNK) + seq;
 }
 
 /* The sequence whose slots hold `slot`. */
 BRIM_DEVICE int64_t kda_slot_seq(const kda_params &p, int64_t slot)
 {
-    if (!p.offset_bytes) {
-        uint32_t x = (uint32_t)p.cuts.length * KDA_CHUNK;
-        return p.n_seq == 1 ? 0 : (uint32_t)slot / (((uint32_t)p.n_tok + x - 1) / x);
-    }
+    if (!p.offset_bytes) return p.n_seq == 1 ? 0 : (uint32_t)slot / (uint32_t)p.cuts.per_sequence;
     int64_t low = 0, high = p.n_seq; /* first_slot(low) <= slot < first_slot(high) */
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
