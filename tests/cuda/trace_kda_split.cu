@@ -22,56 +22,26 @@ static __device__ __forceinline__ void stamp(int point)
     if (blockIdx.x < N_CTA) stamp_at[blockIdx.x][point] = now;
 }
 
-#ifdef TRACE_AHEAD
-template <bool bounded>
-static __global__ void brim_kda_split_sm90(const __grid_constant__ struct kda_params p);
-template <bool bounded>
-static __global__ void brim_kda_c4_m128_sm90(const __grid_constant__ struct kda_params p);
-
-static __device__ __forceinline__ void fetch_code(void)
-{
-    const char *split, *next;
-    asm volatile("mov.u64 %0, %1;" : "=l"(split) : "l"((const void *)brim_kda_split_sm90<true>));
-    asm volatile("mov.u64 %0, %1;" : "=l"(next) : "l"((const void *)brim_kda_c4_m128_sm90<true>));
-    int slice = blockIdx.x % 15;
-    const char *at = slice == 14 ? next : split + slice * 8192;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(8192) : "memory");
-}
-#endif
-
-/* Points of params.cuh. */
-static __device__ __forceinline__ void stamp_hook(int point, int chunk)
-{
-    bool early = chunk < N_CHUNK;
-    switch (point) {
-    case 0: /* chunk */
-        if (threadIdx.x == 0 && early) stamp(AT_CHUNK + chunk);
-        break;
-    case 2: /* packet */
-        if ((threadIdx.x & 127) == 0 && early) stamp(AT_PACKET + chunk);
-        break;
-    case 6: /* end */
-        if ((threadIdx.x & 127) == 0) stamp(AT_LAST + (threadIdx.x >> 7));
-        break;
-    case 7:
-    case 8:
-    case 9:
-    case 10:
-    case 11:
-#ifdef TRACE_AHEAD
-        if (threadIdx.x == 256 && point == 7) fetch_code();
-#endif
-        if (threadIdx.x == 0) stamp(AT_OTHER + point - 7);
-        break;
-    default:
-        break;
-    }
-}
 #define KDA_HOOK(p, point, chunk) stamp_hook(point, chunk)
 #define KDA_STAMP(stage)                                                          \
     do {                                                                          \
         if (s.tid == 0 && chunk < N_CHUNK) stamp(AT_STAMP + chunk * 8 + (stage)); \
     } while (0)
+#include "cuda/kda/params.cuh"
+
+static __device__ __forceinline__ void stamp_hook(int point, int chunk)
+{
+    if (point == KDA_AT_CHUNK) {
+        if (threadIdx.x == 0 && chunk < N_CHUNK) stamp(AT_CHUNK + chunk);
+    } else if (point == KDA_AT_PACKET) {
+        if ((threadIdx.x & 127) == 0 && chunk < N_CHUNK) stamp(AT_PACKET + chunk);
+    } else if (point == KDA_AT_END) {
+        if ((threadIdx.x & 127) == 0) stamp(AT_LAST + (threadIdx.x >> 7));
+    } else if (point >= KDA_AT_START) {
+        if (threadIdx.x == 0) stamp(AT_OTHER + point - KDA_AT_START);
+    }
+}
+
 #define brim_kda_launch_c4_m128 traced_launch_c4_m128
 #define brim_kda_launch_split traced_launch_split
 #define brim_kda_cuda_processors traced_processors
@@ -80,6 +50,7 @@ static __device__ __forceinline__ void stamp_hook(int point, int chunk)
 #define brim_kda_cuda_workspace_init traced_workspace_init
 #include "cuda/kda/c4_m128.cu"
 #include "cuda/kda/kda.cu"
+/* two kernels' constants in one file */
 #define N_STAGE SPLIT_N_STAGE
 #define N_INSTANCE SPLIT_N_INSTANCE
 #define N_THREAD SPLIT_N_THREAD
