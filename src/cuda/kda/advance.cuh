@@ -225,15 +225,21 @@ struct kda_segment {
 };
 
 /* Behind its barriers: one that takes each consumer warp with all that it records, or that stops;
- * then a word a stage, nonzero in place of a packet. */
+ * one that takes each that has stopped, for an instance that would wait for its stage in vain; then
+ * a word a stage, nonzero in place of a packet. */
 BRIM_DEVICE uint32_t kda_segment_done(uint32_t empty, int n_stage)
 {
     return empty + 8 * n_stage;
 }
 
-BRIM_DEVICE uint32_t kda_segment_stop(uint32_t empty, int n_stage)
+BRIM_DEVICE uint32_t kda_segment_gone(uint32_t empty, int n_stage)
 {
     return empty + 8 * n_stage + 8;
+}
+
+BRIM_DEVICE uint32_t kda_segment_stop(uint32_t empty, int n_stage)
+{
+    return empty + 8 * n_stage + 16;
 }
 
 /* One segment whose incoming state is known; chunks counted from its first. */
@@ -368,11 +374,11 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
         if constexpr (Range::cut) {
             uint32_t stop = ld_shared_u32(kda_segment_stop(empty, n_stage) + 4 * stage);
             if (stop) { /* the same for all consumers: written before the stage was full */
-                /* An instance that has not stopped yet is at most two chunks of its own behind this
-                 * one: the last stage that it waits for is the second from here. */
-                for (int i = 0; i < n_stage && lane == 0; i++) mbarrier_arrive(empty + 8 * i);
-                if (c <= max(range.quiet, range.mark) && lane == 0)
-                    mbarrier_arrive(kda_segment_done(empty, n_stage));
+                if (lane == 0) {
+                    mbarrier_arrive(kda_segment_gone(empty, n_stage));
+                    if (c <= max(range.quiet, range.mark))
+                        mbarrier_arrive(kda_segment_done(empty, n_stage));
+                }
                 return;
             }
             if (c == range.quiet)

@@ -15,7 +15,7 @@ enum {
     AT_WORK = N_STAGE * KDA_PACKET_BYTES,
     AT_BARRIER = AT_WORK + N_INSTANCE * KDA_FULL_BYTES,
     AT_STOP =
-        AT_BARRIER + (2 * N_STAGE + 1) * 8, /* words: a stage each, an instance each, whole CTA */
+        AT_BARRIER + (2 * N_STAGE + 2) * 8, /* words: a stage each, an instance each, whole CTA */
     AT_BOUND = AT_STOP + 4 * (N_STAGE + N_INSTANCE + 1),    /* how many, then a float a chunk */
     SMEM_BYTES = AT_BOUND + 4 * (1 + KDA_MAX_WINDOW) + 1024 /* the stages are aligned by hand */
 };
@@ -175,7 +175,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     uint32_t base = (smem_u32(raw) + 1023) & ~1023u;
     uint32_t full = base + AT_BARRIER, empty = full + 8 * N_STAGE;
     uint32_t stop = kda_segment_stop(empty, N_STAGE);
-    uint32_t done = kda_segment_done(empty, N_STAGE);
+    uint32_t done = kda_segment_done(empty, N_STAGE), gone = kda_segment_gone(empty, N_STAGE);
     int tid = threadIdx.x;
     uint32_t slot = blockIdx.x / (unsigned)p.n_value_head;
     int head = (int)(blockIdx.x - slot * (unsigned)p.n_value_head);
@@ -208,6 +208,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
             mbarrier_init(empty + 8 * i, 8);
         }
         mbarrier_init(done, 8 + N_INSTANCE);
+        mbarrier_init(gone, 8);
         for (uint32_t at = stop; at < base + AT_BOUND + 4; at += 4) st_shared_u32(at, 0);
         fence_mbarrier_init();
     }
@@ -236,7 +237,10 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                 int stage = c % N_STAGE, use = c / N_STAGE;
                 uint32_t packet = base + stage * KDA_PACKET_BYTES;
                 auto wait_stage = [&] {
-                    if (use > 0) mbarrier_wait(empty + 8 * stage, (use - 1) & 1);
+                    if (use == 0) return;
+                    while (!mbarrier_try_wait(empty + 8 * stage, (use - 1) & 1) &&
+                           !mbarrier_test(gone, 0)) {
+                    }
                 };
                 if (within == 0) {
                     if (dropped) st_shared_u32(any_stop, 1);
