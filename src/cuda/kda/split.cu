@@ -188,7 +188,8 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         if (tid >= 256 && p.offset_bytes)
             kda_zero_tail(p, kda_task_of(p, seq, head), tid - 256, 256);
     }
-    if (begin >= n_chunk) return;
+    if (begin < 0 || begin >= n_chunk)
+        return; /* offsets that fall may give a slot before the first */
     int end = min(begin + p.cuts.length, n_chunk);
     bool last = end == n_chunk;
     kda_segment range;
