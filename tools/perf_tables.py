@@ -152,7 +152,7 @@ def kda_sweep():
 def kda_serial():
     routes, splits = collections.defaultdict(dict), collections.defaultdict(dict)
     for r in rows_of("kda_routes.csv"):
-        if r["n_seq"] == "1":
+        if r["n_seq"] == "1" and r.get("gate") != "softplus" and not r["route"].startswith("split"):
             routes[r["n_tok"], r["n_head"]][r["route"]] = float(r["us_median"])
     for r in rows_of("kda_split.csv"):
         splits[r["n_tok"], r["n_head"], r["n_seq"]][r["gates"]] = r
