@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole Qwen3-4B on a GPU: brim's levels beside transformers (bf16, int4 products) and MLX, by `brim bench progression`.
 
-Prompt and output 128/129, 2048/129, 32/33; every sample is a fresh process, rounds go forward and back. Each peer is tried
+Prompt and output 128/129, 2048/129, 32/33; every sample is a fresh process, a round goes forward and back. Each peer is tried
 once, untimed; one that fails is left out and named in the result. --limit S begins no round that would end after S
 seconds, by the longest so far. Writes progression.json (a list of runs, all samples) into --out.
 
@@ -64,7 +64,7 @@ def main():
     parser.add_argument("--brim", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"))
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--limit", type=float, default=1e9)
     parser.add_argument("--warmup", default="2")
     parser.add_argument("--try-only", action="store_true")
@@ -101,11 +101,11 @@ def main():
                 left_out.append(f"{n_input}/{n_output}, round {number + 1}")
                 continue
             start = time.time()
-            order = [*LEVELS, *peers][::-1 if number % 2 else 1]
+            order = [*LEVELS, *peers]  # the command runs half of its repeats in reverse
             result = args.out / "round.json"
             result.unlink(missing_ok=True)
             words = [args.brim, "bench", "progression", "--device", "cuda", "--offline", "--no-check", "--model", args.model,
-                     "--input-len", str(n_input), "--output-len", str(n_output), "--repeats", "1", "--warmup", args.warmup,
+                     "--input-len", str(n_input), "--output-len", str(n_output), "--repeats", "2", "--warmup", args.warmup,
                      "--prefill-logits", "last", "--json-output", str(result)]
             words += [w for name, command in peers.items() for w in ("--peer", f"{name}={command}")]
             words += [w for name in order for w in ("--variant", name)]
