@@ -2,10 +2,9 @@
  * Cycles of K1 alone: 1 to 4 preparation instances on each of eight SMs, 2048 tokens a head, in
  * both arrangements, with a bound and without. CSV on stdout: cycles a chunk and SM, then what warp
  * 0 of one instance spends in each stage of prepare.cuh, a barrier's wait included. */
-#include <cuda_runtime_api.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "cuda_ok.h"
 
 enum { N_STAGE = 6 };
 
@@ -19,15 +18,6 @@ static __device__ __shared__ unsigned clock_sum[N_STAGE];
 
 #include "cuda/kda/prepare.cuh"
 #include "cuda/launch.h"
-
-#define CUDA_OK(call)                                                                        \
-    do {                                                                                     \
-        cudaError_t code_ = (call);                                                          \
-        if (code_ != cudaSuccess) {                                                          \
-            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(code_)); \
-            exit(2);                                                                         \
-        }                                                                                    \
-    } while (0)
 
 struct prepare_args {
     kda_params p;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "graph_time.cuh"
 #include "model_device.h"
 
 static const char *filter;
@@ -14,33 +15,12 @@ static cudaStream_t stream;
 /* Median of 15 replays of a graph of n launches, us per launch. */
 static double time_chain(int n, const std::function<void(int)> &launch)
 {
-    for (int i = 0; i < n; i++) launch(i);
+    auto chain = [&] {
+        for (int i = 0; i < n; i++) launch(i);
+    };
+    chain();
     CHECK(cudaStreamSynchronize(stream));
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    for (int i = 0; i < n; i++) launch(i);
-    CHECK(cudaStreamEndCapture(stream, &graph));
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    cudaEvent_t begin, end;
-    CHECK(cudaEventCreate(&begin));
-    CHECK(cudaEventCreate(&end));
-    std::vector<double> us;
-    for (int i = 0; i < 17; i++) {
-        CHECK(cudaEventRecord(begin, stream));
-        CHECK(cudaGraphLaunch(exec, stream));
-        CHECK(cudaEventRecord(end, stream));
-        CHECK(cudaEventSynchronize(end));
-        float ms;
-        CHECK(cudaEventElapsedTime(&ms, begin, end));
-        if (i >= 2) us.push_back((double)ms * 1000 / n);
-    }
-    CHECK(cudaGraphExecDestroy(exec));
-    CHECK(cudaGraphDestroy(graph));
-    CHECK(cudaEventDestroy(begin));
-    CHECK(cudaEventDestroy(end));
-    std::sort(us.begin(), us.end());
-    return us[us.size() / 2];
+    return time_graph(stream, nullptr, 0, 15, chain) / n;
 }
 
 static void report(const char *name, int64_t rows, int64_t keys, int pdl, int n, double floor_us,

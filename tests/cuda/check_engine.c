@@ -21,6 +21,7 @@
 #include "cuda/runtime/runtime.h"
 
 #define BRIM_SOURCE_DIR "."
+#include "cuda/engine_judge.h"
 #include "unit/golden.h"
 
 /* Largest difference over the largest golden logit. */
@@ -29,42 +30,6 @@
 #define BOUND_RMS 5e-2
 /* Two logits so close that rounding may swap them, in the model's own units. */
 #define NEAR_TIE 0.25f
-
-static const char *const levels[] = {"dense", "matvec",  "fused", "attention",
-                                     "tiled", "split-k", "hopper"};
-enum { N_LEVEL = sizeof levels / sizeof *levels };
-
-static int n_passed, n_failed, n_skipped;
-
-static bool verdict(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool verdict(bool ok, const char *format, ...)
-{
-    if (ok) {
-        n_passed++;
-        return true;
-    }
-    n_failed++;
-    va_list ap;
-    va_start(ap, format);
-    printf("FAILED ");
-    vprintf(format, ap);
-    printf("\n");
-    va_end(ap);
-    return false;
-}
-
-static void must(brim_status status, const brim_error *err, const char *what)
-{
-    if (status == BRIM_OK) return;
-    printf("%s: %s\n%d passed, %d failed, %d skipped\n", what, err->text, n_passed, n_failed + 1,
-           n_skipped);
-    exit(1);
-}
-#define MUST(call)                 \
-    do {                           \
-        brim_error err = {0};      \
-        must((call), &err, #call); \
-    } while (0)
 
 static void *allocate(size_t n_bytes)
 {

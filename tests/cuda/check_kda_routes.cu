@@ -5,11 +5,10 @@
  * held against fp64 by check_kda.) check_kda_routes [equal] [packed] [delay] [streams] [big] [tiny]
  * [queue] [short] [only ROUTE]. The delayed kernels are the product's sources compiled here once
  * more with KDA_HOOK defined. Exit status 1 on any difference. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "cuda_ok.h"
 #include "cuda/ptx/math.cuh"
 
 /* Who is delayed, and the seed; a fourth of the visits, up to 4 us each. */
@@ -74,15 +73,6 @@ static brim_status few_processors(int64_t *n, brim_error *err)
 #define brim_kda_cuda_processors few_processors
 #include "cuda/kda/queue.cu"
 #undef brim_kda_cuda_processors
-
-#define CUDA_OK(call)                                                                        \
-    do {                                                                                     \
-        cudaError_t code_ = (call);                                                          \
-        if (code_ != cudaSuccess) {                                                          \
-            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(code_)); \
-            exit(2);                                                                         \
-        }                                                                                    \
-    } while (0)
 
 static int n_check, n_fail;
 static const char *only; /* the one route to be run, or all */
@@ -152,13 +142,6 @@ static void fill(void *to, size_t n, unsigned seed, float scale)
         printf("%s\n", err.text);
         exit(2);
     }
-}
-
-static void *device_alloc(size_t n_bytes)
-{
-    void *block;
-    CUDA_OK(cudaMalloc(&block, n_bytes));
-    return block;
 }
 
 /* Inputs of up to n_tok rows and n_head heads, two sets of outputs: m128's and the route's. */

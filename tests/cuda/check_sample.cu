@@ -4,15 +4,7 @@
  * cut lies within 1e-6 of the sum from a boundary. Ends with "N passed, N failed, N skipped". */
 #include <algorithm>
 
-#include "model_device.h"
-
-static int n_passed, n_failed;
-
-static void expect(bool ok, const std::string &what)
-{
-    ok ? n_passed++ : n_failed++;
-    if (!ok && n_failed < 40) printf("FAILED %s\n", what.c_str());
-}
+#include "model_judge.cuh"
 
 struct setting {
     float temperature, top_p, min_p, penalty;

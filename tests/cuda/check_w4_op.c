@@ -4,7 +4,6 @@
  * they must agree, refusals, offsets beyond 2^31. Outputs and workspace are poisoned.
  *   gpu_check_w4_op [short | bench]
  * Ends with "N passed, N failed, N skipped". */
-#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,18 +12,10 @@
 #include <string.h>
 
 #include "brim/kernels.h"
+#include "cuda_ok.h"
 #include "tensor/dtype.h"
 
 static int n_passed, n_failed;
-
-#define CUDA_OK(call)                                                                        \
-    do {                                                                                     \
-        cudaError_t code_ = (call);                                                          \
-        if (code_ != cudaSuccess) {                                                          \
-            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(code_)); \
-            exit(2);                                                                         \
-        }                                                                                    \
-    } while (0)
 
 static bool expect(bool ok, const char *fmt, ...)
 {

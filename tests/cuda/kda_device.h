@@ -3,19 +3,8 @@
 #ifndef BRIM_CHECK_KDA_DEVICE_H
 #define BRIM_CHECK_KDA_DEVICE_H
 
-#include <cuda_runtime_api.h>
-#include <stdio.h>
-
 #include "check/kda_case.h"
-
-#define CUDA_OK(call)                                                                        \
-    do {                                                                                     \
-        cudaError_t code_ = (call);                                                          \
-        if (code_ != cudaSuccess) {                                                          \
-            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(code_)); \
-            exit(2);                                                                         \
-        }                                                                                    \
-    } while (0)
+#include "cuda_ok.h"
 
 enum { KDA_GUARD = 512 }; /* bytes of 0xA5 on both sides of every device buffer */
 

@@ -3,12 +3,11 @@
  * of the global timer (32 ns a step), under graph replay with the L2 flushed before each (cold) or
  * not (warm). CSV: for each point the earliest, median and latest CTA in us from the first CTA's
  * start, medians over the replays. trace_kda_split [TOKENS HEADS]... */
-#include <cuda_runtime_api.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
+
+#include "cuda_ok.h"
 
 enum { N_CTA = 1024, N_POINT = 64, N_CHUNK = 4 };
 enum { AT_STAMP = 0, AT_PACKET = 32, AT_CHUNK = 36, AT_LAST = 40, AT_OTHER = 44 };
@@ -58,22 +57,6 @@ static __device__ __forceinline__ void stamp_hook(int point, int chunk)
 #define AT_BARRIER SPLIT_AT_BARRIER
 #define SMEM_BYTES SPLIT_SMEM_BYTES
 #include "cuda/kda/split.cu"
-
-#define CUDA_OK(call)                                                                        \
-    do {                                                                                     \
-        cudaError_t code_ = (call);                                                          \
-        if (code_ != cudaSuccess) {                                                          \
-            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(code_)); \
-            exit(2);                                                                         \
-        }                                                                                    \
-    } while (0)
-
-static void *device_alloc(size_t n_bytes)
-{
-    void *block;
-    CUDA_OK(cudaMalloc(&block, n_bytes));
-    return block;
-}
 
 /* bf16 numbers, nearly normal. */
 static void *device_rows(size_t n, float scale)

@@ -360,13 +360,11 @@ static void split_is_taken_where_admitted_and_says_what_it_rests_on(void **state
     brim_kda_plan plan;
     struct measured shape = {.n_seq = 1, .n_tok = 4096, .n_head = 8};
     plan_of(&shape, 0, NULL, &plan);
-    assert_int_equal(plan.owners, 2); /* a ring */
-    char serial[sizeof plan.route];
-    memcpy(serial, plan.route, sizeof serial);
+    assert_string_equal(plan.route, "c6-m64");
     assert_string_equal(other_of(&plan, "split")->why_not, "allow_split is not set");
     plan_of(&shape, 1, NULL, &plan);
     assert_string_equal(plan.route, "split");
-    assert_string_equal(plan.serial, serial);
+    assert_string_equal(plan.serial, "c6-m64");
     assert_non_null(strstr(plan.reason, "serial route's time comes on top"));
     assert_int_equal(plan.split_slots, 16);
     assert_int_equal(plan.grid, 128);
@@ -462,7 +460,7 @@ static void tasks_beyond_what_runs_at_once_take_another_wave(void **state)
     plan_of(&shape, 0, "c4-m128", &one);
     shape.n_head = 31;
     plan_of(&shape, 0, "c4-m128", &two);
-    assert_true(one.expected_us > 0 && two.expected_us > 1.5 * one.expected_us);
+    assert_true(one.expected_us > 0 && two.expected_us > 1.8 * one.expected_us);
 }
 
 static void what_cannot_be_planned_is_refused(void **state)

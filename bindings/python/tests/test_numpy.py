@@ -191,14 +191,14 @@ class Kda(unittest.TestCase):
 
     def test_plan_expected_times(self):
         plan = brim.kda_plan(1, 4096, 8)
-        self.assertEqual((plan["owners"], plan["depth"] > 0), (2, True))  # a ring
+        self.assertEqual(plan["route"], "c6-m64")
         self.assertGreater(plan["expected_us"], 100)
         routes = {other["route"]: other for other in plan["alternatives"]}
         self.assertLessEqual({"m128", "m64", "pair", "c8-m128", "split"}, set(routes))
         self.assertGreater(routes["m128"]["expected_us"], plan["expected_us"])
         self.assertEqual(routes["split"]["why_not"], "allow_split is not set")
         split = brim.kda_plan(1, 4096, 8, allow_split=True)
-        self.assertEqual((split["route"], split["serial"], split["split_slots"]), ("split", plan["route"], 16))
+        self.assertEqual((split["route"], split["serial"], split["split_slots"]), ("split", "c6-m64", 16))
         self.assertGreater(split["uncut_us"], split["expected_us"])
         pinned = brim.kda_plan(3, 4096, 8, packed=True, max_tokens=3000, route="split", split_length=4, split_window=2)
         self.assertEqual((pinned["route"], pinned["split_length"], pinned["split_window"]), ("split", 4, 2))
@@ -208,7 +208,7 @@ class Kda(unittest.TestCase):
         exact = brim.kda_plan(1, 4096, 8, route="split", split_length=4, split_exact=True)
         self.assertEqual((exact["route"], exact["split_window"], exact["split_slots"]), ("split-join", 0, 32))
         self.assertNotIn("serial", exact)
-        self.assertEqual(brim.kda_plan(1, 4096, 8, allow_split=True, split_exact=True)["route"], plan["route"])
+        self.assertEqual(brim.kda_plan(1, 4096, 8, allow_split=True, split_exact=True)["route"], "c6-m64")
 
 
 class W4(unittest.TestCase):

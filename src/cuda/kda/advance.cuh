@@ -97,7 +97,8 @@ BRIM_DEVICE void kda_state_store(const kda_params &p, void *to, int64_t at, int 
         kda_state_put((uint16_t *)to + at, p.k_first, row, col, s);
 }
 
-/* A checkpoint, from inside the loop over chunks. */
+/* A checkpoint, from inside the loop over chunks: one run of stores for every form, because the
+ * four of kda_state_put would lengthen the loop. */
 BRIM_DEVICE void kda_checkpoint_store(const kda_params &p, int64_t at, int row, int col,
                                       const float (&s)[64])
 {
