@@ -73,7 +73,7 @@ def progression():
             prefill, decode = samples[run["input_len"], run["output_len"], variant["name"]]
             prefill += variant["prefill_tps"]["samples"]
             decode += variant["decode_tps"]["samples"]
-    order = ["tiled", "split-k", "hopper", "transformers", "transformers-int4", "mlx"]
+    order = ["dense", "matvec", "fused", "attention", "tiled", "split-k", "hopper", "transformers", "transformers-int4", "mlx"]
     yield "| prompt / output | variant | processes | first token ms | prefill tok/s | decode tok/s | hopper / it: prefill | decode |"
     yield "|---|---|---:|---:|---:|---:|---:|---:|"
     for n_input, n_output, name in sorted(samples, key=lambda k: (k[0], order.index(k[2]))):

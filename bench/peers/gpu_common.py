@@ -37,8 +37,11 @@ class Clock:
             call()
             self.stream.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self.stream):
+            graph.capture_begin()  # torch.cuda.graph also empties the allocator's cache, each time
+            try:
                 call()
+            finally:
+                graph.capture_end()
         return graph
 
     def time(self, calls):
@@ -105,4 +108,3 @@ def write(out, name, rows, meta):
     with open(folder / f"{name}.json", "w", encoding="utf-8") as f:
         json.dump({**meta, "rows": rows}, f, indent=1)
         f.write("\n")
-    print(f"{folder / name}.csv, .json: {len(rows)} rows", file=sys.stderr)

@@ -8,7 +8,8 @@
 DIR is an MLX 4-bit checkpoint (config.json, *.safetensors). bf16: weights dequantized, torch's products.
 int4: every product, the head's too, through torch's _weight_int4pack_mm. Static cache, prefill and decode
 step each in a CUDA graph, tokens fed back on the device; the host waits after the first token and after
-the last. Prints one line: nanoseconds to the first token, nanoseconds from it to the last.
+the last. Prints one line: nanoseconds to the first token, nanoseconds from it to the last; on standard error, seconds of
+loading, of recording and of all runs.
 """
 import argparse
 import json
@@ -120,8 +121,11 @@ def main():
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--prefill-logits", choices=("all", "last"), default="last")
     a = p.parse_args()
+    marks = [time.time()]
     with torch.inference_mode():
         model, config = load(a.model, a.kind)
+        torch.cuda.synchronize()
+        marks.append(time.time())
         generator = torch.Generator().manual_seed(a.seed)
         prompt = torch.randint(256, config.vocab_size - 2048, (1, a.input_len), generator=generator).cuda()
         token = torch.zeros((1, 1), dtype=torch.long, device="cuda")
@@ -145,6 +149,7 @@ def main():
         prefill_graph = record(prefill)
         rewind(a.input_len)
         decode_graph = record(lambda: step(token, 1))
+        marks.append(time.time())
         for _ in range(a.warmup + 1):
             torch.cuda.synchronize()
             start = time.perf_counter_ns()
@@ -155,7 +160,9 @@ def main():
                 decode_graph.replay()
             token.item()
             last = time.perf_counter_ns()
-    print(first - start, last - first)
+    marks.append(time.time())
+    print(*(f"{after - before:.1f}" for before, after in zip(marks, marks[1:])), "s", file=sys.stderr)
+    print(first - start, last - first, flush=True)
     return 0
 
 
