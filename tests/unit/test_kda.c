@@ -171,6 +171,25 @@ static void steep_softplus_decay_is_exact(void **state)
     kda_case_free(&c);
 }
 
+/* One chunk of many heads: a row's rounding of q k^T acts on all of its values alike, so that few
+ * tokens average over little. */
+static void one_chunk_of_many_heads_meets_the_bars(void **state)
+{
+    (void)state;
+    enum { N_HEAD = 96 };
+    struct kda_spec spec = kda_plain(32, N_HEAD, KDA_TYPICAL);
+    struct kda_case c;
+    spec.with_initial = 0;
+    kda_case_make(&c, &spec);
+    assert_int_equal(brim_kda_cpu(&c.args, BRIM_KDA_GPU, NULL), BRIM_OK);
+    for (int h = 0; h < N_HEAD; h++) {
+        struct kda_error e = kda_measure(&c.args, 0, h);
+        if (!kda_within(&e, spec.regime, 32))
+            fail_msg("head %d: out %.2e window %.2e state %.2e", h, e.out, e.window, e.state);
+    }
+    kda_case_free(&c);
+}
+
 /* The GPU's roundings without a bound: every regime, and decays that end everything at once. */
 static void unbounded_rounding_model_meets_the_bars(void **state)
 {
@@ -520,6 +539,7 @@ int main(void)
         cmocka_unit_test(tiers_meet_the_bars),
         cmocka_unit_test(threads_change_no_bit_and_leak_nothing),
         cmocka_unit_test(steep_softplus_decay_is_exact),
+        cmocka_unit_test(one_chunk_of_many_heads_meets_the_bars),
         cmocka_unit_test(unbounded_rounding_model_meets_the_bars),
         cmocka_unit_test(packed_equals_each_alone),
         cmocka_unit_test(checkpoints_equal_shorter_runs),

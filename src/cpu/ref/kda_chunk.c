@@ -128,6 +128,10 @@ static void pair_products(enum brim_kda_rounding m, int mid, struct chunk *c)
                 qk += c->qs[r][i] * column[i];
             }
             if (!below) kk *= back, qk *= back;
+            if (x == r) { /* no decay, so none of its factors' roundings */
+                qk = 0;
+                for (int i = 0; i < D; i++) qk += c->q[r][i] * c->k[r][i];
+            }
             c->mqk[r][x] = narrow(m, qk);
             if (x < r) c->l[r][x] = kk * c->beta[r];
         }

@@ -45,16 +45,24 @@ BRIM_DEVICE float kda_softplus(float y, float minus_a)
     return minus_a * (fmaxf(y, 0.0f) + sum);
 }
 
+/* Does this lane hold the diagonal element of row lane / 4 of an 8 x 8 result, columns 2 (lane % 4)
+ * + e? */
+BRIM_DEVICE bool kda_own_row(int lane)
+{
+    return (lane & 3) == lane >> 3;
+}
+
 /* Running log2 decay g[4 j + i] of token 8 w + j, channel 4 l + i, from the warp's first token on
  * (without a bound: of the token alone, and at least -128, which 2^x takes for zero like all
  * below); the eight tokens' goes to TOTAL. Between the tokens: 1 / norm of the warp's rows of q and
  * k, to NORM; q's carries the scale and 2^-mid. The squares' sums are the diagonal of X X^T on the
  * tensor cores, with rows 0-7 of X from q and 8-15 from k; an A fragment is also the B fragment of
- * its transpose.
+ * its transpose. The product of a token's own q and k, with norms and scale, comes along; it is
+ * returned to the lanes of kda_own_row.
  */
 template <class L>
-BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep &s, int chunk,
-                          uint32_t k_tile, float (&g)[32])
+BRIM_DEVICE float kda_gate(const kda_params &p, const kda_task &t, const kda_prep &s, int chunk,
+                           uint32_t k_tile, float (&g)[32])
 {
     const float log2e = 1.4426950408889634f;
     int warp = s.tid >> 5, lane = s.tid & 31;
@@ -133,7 +141,8 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
     st_shared_v4(small + KDA_SMALL_TOTAL + warp * 512 + lane * 16,
                  make_float4(sum[0], sum[1], sum[2], sum[3]));
     int row = lane >> 2;
-    if ((lane & 3) == row >> 1) { /* the lane with column 2 (lane % 4) + e == row */
+    float own = 0;
+    if (kda_own_row(lane)) {
         float nq = 1, nk = 1;
         if (p.l2norm) {
             nq = rsqrt_approx((row & 1 ? qq[0][1] + qq[1][1] : qq[0][0] + qq[1][0]) + 1e-6f);
@@ -141,7 +150,12 @@ BRIM_DEVICE void kda_gate(const kda_params &p, const kda_task &t, const kda_prep
         }
         st_shared_v2_u32(small + KDA_SMALL_NORM + (warp * 8 + row) * 8,
                          __float_as_uint(nq * (p.scale * kda_unmid(p))), __float_as_uint(nk));
+        if constexpr (L::bounded) {
+            own = row & 1 ? kk[0][1] + kk[1][1] : kk[0][0] + kk[1][0];
+            own = own * nk * (nq * p.scale);
+        }
     }
+    return own;
 }
 
 /* Decayed rows of this warp's tokens, into the tiles and the packet. G counts from the start of the

@@ -24,8 +24,15 @@ BRIM_DEVICE void kda_pack_split(uint32_t &high, uint32_t &low, float x, float y)
     low = bf16x2_pack(x - bf16_lo(high), y - bf16_hi(high));
 }
 
-/* Warps 0, 1, 2: blocks (0,0), (1,1), (1,0) of L and Mqk. Warp 3 clears Mqk's block (0,1). The
- * diagonal blocks of L go to memory; warp 2 keeps its block split: rows lane / 4 + 8 h, columns 8 n
+/* Where Mqk's diagonal element of a token waits, in fp32, for the warp that writes its block. */
+BRIM_DEVICE uint32_t kda_own_at(uint32_t packet, int token)
+{
+    return packet + KDA_PACKET_MQK + kda_panel_at(token, token >> 4 << 1);
+}
+
+/* Warps 0, 1, 2: blocks (0,0), (1,1), (1,0) of L and Mqk. Warp 3 clears Mqk's block (0,1). Mqk's
+ * diagonal is known: the decays of its factors cancel, their roundings would not. The diagonal
+ * blocks of L go to memory; warp 2 keeps its block split: rows lane / 4 + 8 h, columns 8 n
  * + 2 (lane % 4) + e at [h][n]. */
 template <class L>
 BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_tile, uint32_t packet,
@@ -59,11 +66,14 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
     };
     fetch(0);
     fetch(1);
-    float beta[2];
+    float beta[2], own[2] = {};
 #pragma unroll
-    for (int h = 0; h < 2; h++)
-        beta[h] = ld_shared_f32(s.work + L::small + KDA_SMALL_BETA + s.flip * 128 +
-                                (row0 + (lane >> 2) + 8 * h) * 4);
+    for (int h = 0; h < 2; h++) {
+        int row = row0 + (lane >> 2) + 8 * h;
+        beta[h] = ld_shared_f32(s.work + L::small + KDA_SMALL_BETA + s.flip * 128 + row * 4);
+        if (L::bounded && warp < 2) own[h] = ld_shared_f32(kda_own_at(packet, row));
+    }
+    if (L::bounded) __syncwarp(); /* its place is written below */
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         if (i < 6) fetch(i + 2);
@@ -88,6 +98,10 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
             /* selects, not products: above the diagonal the factored product may be infinite */
             float m0 = below || x <= r ? qk[n][2 * h] * qk_by : 0.0f;
             float m1 = below || x + 1 <= r ? qk[n][2 * h + 1] * qk_by : 0.0f;
+            if (L::bounded && n == h && !below && kda_own_row(lane)) {
+                m0 = r & 1 ? m0 : own[h];
+                m1 = r & 1 ? own[h] : m1;
+            }
             float l0 = kk[n][2 * h] * by, l1 = kk[n][2 * h + 1] * by;
             st_shared_u32(packet + KDA_PACKET_MQK + kda_panel_at(row, col >> 3) + (col & 7) * 2,
                           bf16x2_pack(m0, m1));
@@ -292,8 +306,10 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     KDA_STAMP(0);
     {
         float g[32];
-        kda_gate<L>(p, t, s, chunk, k_tile, g);
+        float own = kda_gate<L>(p, t, s, chunk, k_tile, g);
         wait_stage();
+        if (L::bounded && kda_own_row(lane))
+            st_shared_f32(kda_own_at(packet, warp * 8 + (lane >> 2)), own);
         named_barrier_sync(s.bar, 128); /* norms, totals */
         KDA_STAMP(1);
         if (!L::bounded)
