@@ -144,11 +144,11 @@ struct brim_backend_ops {
                         const struct brim_vector *norm, float eps, const struct brim_matrix *w,
                         struct brim_rows *y);
     void (*attention)(struct brim_step *step, const struct brim_attention_args *args);
-    /* Of the step's rows only [first, first + n) are needed from here on (n may be 0): they move to
-     * the front of each of the n_buffer buffers, and the step goes on with n rows. No attention may
+    /* Of the step's rows only the last n (0 or 1) are needed from here on: they move to the front
+     * of each of the n_buffer (1..3) buffers, and the step goes on with n rows. No attention may
      * follow. */
-    void (*keep_rows)(struct brim_step *step, int64_t first, int64_t n,
-                      struct brim_rows *const *buffers, int n_buffer);
+    void (*keep_last)(struct brim_step *step, int64_t n, struct brim_rows *const *buffers,
+                      int n_buffer);
     /* y = silu(gate) * up with [gate, up] = W rmsnorm(x); W has 2 n_ff outputs. */
     void (*norm_gate_up)(struct brim_step *step, const struct brim_rows *x,
                          const struct brim_vector *norm, float eps, const struct brim_matrix *w,

@@ -79,8 +79,8 @@ void brim_cpu_norm_linear(struct brim_step *step, const struct brim_rows *x,
                           const struct brim_vector *norm, float eps, const struct brim_matrix *w,
                           struct brim_rows *y);
 void brim_cpu_attention(struct brim_step *step, const struct brim_attention_args *args);
-void brim_cpu_keep_rows(struct brim_step *step, int64_t first, int64_t n,
-                        struct brim_rows *const *buffers, int n_buffer);
+void brim_cpu_keep_last(struct brim_step *step, int64_t n, struct brim_rows *const *buffers,
+                        int n_buffer);
 void brim_cpu_norm_gate_up(struct brim_step *step, const struct brim_rows *x,
                            const struct brim_vector *norm, float eps, const struct brim_matrix *w,
                            struct brim_rows *y);

@@ -164,10 +164,11 @@ void brim_cpu_attention(struct brim_step *step, const struct brim_attention_args
                        step->attention_scratch);
 }
 
-void brim_cpu_keep_rows(struct brim_step *step, int64_t first, int64_t n,
-                        struct brim_rows *const *buffers, int n_buffer)
+void brim_cpu_keep_last(struct brim_step *step, int64_t n, struct brim_rows *const *buffers,
+                        int n_buffer)
 {
-    assert(first >= 0 && n >= 0 && first + n <= step->n_row);
+    int64_t first = step->n_row - n;
+    assert(n >= 0 && n <= 1 && first >= 0);
     for (int i = 0; i < n_buffer && first > 0; i++) {
         size_t row_bytes = (size_t)buffers[i]->width * sizeof(float);
         memmove(buffers[i]->data, buffers[i]->data + first * buffers[i]->width,

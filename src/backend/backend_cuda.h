@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the opaque types of backend.h are on CUDA; for backend_cuda.c (device, session memory),
- * backend_cuda_weights.c (loading), backend_cuda_linear.c (which product) and backend_cuda_step.c
- * (operators). The residual stream, queries, keys, values and logits are f32, the inputs of
- * products bf16. Every session has a stream of its own; weights and snapshots use the engine's. */
+ * backend_cuda_weights.c (loading), backend_cuda_linear.c (which product), backend_cuda_step.c
+ * (operators) and backend_cuda_record.c (steps replayed as graphs). The residual stream, queries,
+ * keys, values and logits are f32, the inputs of products bf16. Every session has a stream of its
+ * own; weights and snapshots use the engine's. */
 #ifndef BRIM_BACKEND_BACKEND_CUDA_H
 #define BRIM_BACKEND_BACKEND_CUDA_H
 
@@ -11,6 +12,7 @@
 #include "cuda/device.h"
 #include "cuda/model/ops.h"
 #include "cuda/w4/pack.h"
+#include "plan/w4_hopper.h"
 
 enum { BRIM_CUDA_PARTS = 3 };
 
@@ -77,7 +79,31 @@ struct cuda_backend {
 /* What the host tells a step; one block so that one copy brings it. */
 struct brim_cuda_input {
     int64_t first_pos;
+    int64_t last_row; /* of the rows that somebody asked for: a recorded step may have more */
     int32_t ids[];
+};
+
+static inline size_t brim_cuda_input_bytes(int64_t n_row)
+{
+    return sizeof(struct brim_cuda_input) + (size_t)n_row * sizeof(int32_t);
+}
+
+/* The launches of a step that wants logits, for row counts that all take the same ones. */
+struct brim_cuda_recording {
+    void *graph;     /* NULL: not recorded yet */
+    int64_t key_max; /* positions it may see */
+    const struct brim_rows *logits;
+    bool met; /* such a step has run, launch by launch */
+};
+
+/* Rows up to which steps are recorded; more keep the device busy longer than launching takes. */
+enum { BRIM_CUDA_RECORD_ROWS = 256, BRIM_CUDA_RECORDINGS = 18 };
+
+/* Schedules already made: making one costs the host as much as a launch. */
+enum { BRIM_CUDA_PLANS = 16 };
+struct brim_cuda_plan {
+    int64_t n_row, n_in, n_out; /* n_row 0: none */
+    struct brim_w4_hopper_plan plan;
 };
 
 /* Page-locked: what the device answers, and what sampling asks. */
@@ -96,7 +122,7 @@ struct brim_step {
     int64_t n_row, first_pos;
 
     struct brim_cuda_input *input;      /* device */
-    struct brim_cuda_input *host_in[3]; /* page-locked; 0 and 1 in turn, 2 for the recorded step */
+    struct brim_cuda_input *host_in[3]; /* page-locked; 0 and 1 in turn, 2 for recorded steps */
     void *host_in_free[2];              /* events: the copy has been made */
     int host_in_turn;
     float *rope_table; /* [n_position][2][n_pair] */
@@ -114,11 +140,11 @@ struct brim_step {
     int32_t *recent;                   /* page-locked, [n_position]: the penalty's window */
     const struct brim_rows *argmax_of; /* result->id is theirs, once the step has been waited for */
 
-    bool recording;        /* the operators are being captured */
-    bool replaying;        /* a recorded step runs that nobody has waited for */
-    void *graph;           /* a step of one row that wants logits; NULL: not recorded yet */
-    int64_t graph_key_max; /* positions it may see */
-    const struct brim_rows *graph_logits;
+    struct brim_cuda_recording recordings[BRIM_CUDA_RECORDINGS];
+    struct brim_cuda_recording *recording; /* the one the operators are captured for, or NULL */
+    bool replaying;                        /* a recorded step runs that nobody has waited for */
+    struct brim_cuda_plan plans[BRIM_CUDA_PLANS];
+    int plan_turn;
 };
 
 /* backend_cuda_weights.c */
@@ -153,20 +179,28 @@ struct brim_cuda_product {
 void brim_cuda_product(struct brim_step *step, const struct brim_matrix *w,
                        const struct brim_cuda_product *p);
 
+/* backend_cuda_record.c */
+
+/* The first failure of a step stays. */
+void brim_cuda_note(struct brim_step *step, brim_status status);
+/* Positions the step's attention may see: a recording's capacity. */
+int64_t brim_cuda_key_max(const struct brim_step *step);
+bool brim_cuda_step_begin(struct brim_step *step, const int32_t *ids, int64_t n_row,
+                          int64_t first_pos, bool want_logits);
+brim_status brim_cuda_step_end(struct brim_step *step, brim_error *err);
+
 /* backend_cuda_step.c */
 brim_status brim_cuda_step_create(struct brim_backend *backend, struct brim_step **out,
                                   const struct brim_step_shape *shape, brim_error *err);
 void brim_cuda_step_free(struct brim_backend *backend, struct brim_step **step);
-bool brim_cuda_step_begin(struct brim_step *step, const int32_t *ids, int64_t n_row,
-                          int64_t first_pos, bool want_logits);
 void brim_cuda_op_embed(struct brim_step *step, const struct brim_matrix *table,
                         struct brim_rows *x);
 void brim_cuda_op_norm_linear(struct brim_step *step, const struct brim_rows *x,
                               const struct brim_vector *norm, float eps,
                               const struct brim_matrix *w, struct brim_rows *y);
 void brim_cuda_op_attention(struct brim_step *step, const struct brim_attention_args *args);
-void brim_cuda_op_keep_rows(struct brim_step *step, int64_t first, int64_t n,
-                            struct brim_rows *const *buffers, int n_buffer);
+void brim_cuda_op_keep_last(struct brim_step *step, int64_t n, struct brim_rows *const *buffers,
+                            int n_buffer);
 void brim_cuda_op_norm_gate_up(struct brim_step *step, const struct brim_rows *x,
                                const struct brim_vector *norm, float eps,
                                const struct brim_matrix *w, struct brim_rows *y);
@@ -175,7 +209,6 @@ void brim_cuda_op_linear_add(struct brim_step *step, const struct brim_rows *x,
 void brim_cuda_op_head(struct brim_step *step, const struct brim_rows *x, int64_t first, int64_t n,
                        const struct brim_vector *norm, float eps, const struct brim_matrix *w,
                        struct brim_rows *logits);
-brim_status brim_cuda_step_end(struct brim_step *step, brim_error *err);
 brim_status brim_cuda_step_wait(struct brim_step *step, brim_error *err);
 const float *brim_cuda_rows_read(struct brim_step *step, const struct brim_rows *rows,
                                  brim_error *err);

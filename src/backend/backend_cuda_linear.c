@@ -10,7 +10,6 @@
 #include "cuda/w4/gemv.h"
 #include "cuda/w4/stream.h"
 #include "cuda/w4/w4.h"
-#include "plan/w4_hopper.h"
 
 enum { MATVEC_ROWS = 8, TILE = 32 };
 
@@ -70,29 +69,41 @@ static size_t element(enum brim_w4_epilogue epilogue)
     return epilogue == BRIM_W4_STORE_BF16 || epilogue == BRIM_W4_SWIGLU ? 2 : 4;
 }
 
+static const struct brim_w4_hopper_plan *plan_of(struct brim_step *step, int64_t n_row,
+                                                 int64_t n_in, int64_t n_out)
+{
+    for (int i = 0; i < BRIM_CUDA_PLANS; i++) {
+        const struct brim_cuda_plan *p = &step->plans[i];
+        if (p->n_row == n_row && p->n_in == n_in && p->n_out == n_out) return &p->plan;
+    }
+    struct brim_cuda_plan *p = &step->plans[step->plan_turn++ % BRIM_CUDA_PLANS];
+    *p = (struct brim_cuda_plan){n_row, n_in, n_out, {0}};
+    int n_sm = step->backend->device.n_sm;
+    p->plan = brim_w4_hopper_plan_make(n_row, n_in, n_out, n_sm);
+    if (p->plan.kernel == BRIM_W4_KERNEL_GEMV)
+        p->plan.gemv = brim_w4_gemv_plan_chain(n_row, n_in, n_out, n_sm);
+    return &p->plan;
+}
+
 static brim_status hopper(struct brim_step *step, const struct brim_cuda_linear *w,
                           const struct brim_cuda_product *p, brim_error *err)
 {
     const struct brim_cuda_w4 args = w4_args(w, p);
-    int n_sm = step->backend->device.n_sm;
-    const struct brim_w4_hopper_plan plan =
-        brim_w4_hopper_plan_make(p->n_row, w->n_in, w->n_out, n_sm);
-    if (plan.kernel == BRIM_W4_KERNEL_GEMV) {
+    const struct brim_w4_hopper_plan *plan = plan_of(step, p->n_row, w->n_in, w->n_out);
+    if (plan->kernel == BRIM_W4_KERNEL_GEMV) {
         const struct brim_cuda_w4_norm norm = {
             .x = p->x,
             .x_stride = p->x_stride,
             .weight = p->norm ? p->norm->data : NULL,
             .eps = p->eps,
         };
-        const struct brim_w4_gemv_plan link =
-            brim_w4_gemv_plan_chain(p->n_row, w->n_in, w->n_out, n_sm);
-        return brim_cuda_w4_gemv(&args, &w->packed, p->norm ? &norm : NULL, &link, 1, step->stream,
-                                 err);
+        return brim_cuda_w4_gemv(&args, &w->packed, p->norm ? &norm : NULL, &plan->gemv, 1,
+                                 step->stream, err);
     }
     assert(!p->norm); /* norms_inside: the kernel for one to eight rows alone */
-    if (plan.kernel == BRIM_W4_KERNEL_STREAM)
-        return brim_cuda_w4_stream(&args, &w->packed, &plan.stream, 1, step->stream, err);
-    return brim_cuda_w4_cluster(&args, &w->packed, &plan.cluster, 1, step->stream, err);
+    if (plan->kernel == BRIM_W4_KERNEL_STREAM)
+        return brim_cuda_w4_stream(&args, &w->packed, &plan->stream, 1, step->stream, err);
+    return brim_cuda_w4_cluster(&args, &w->packed, &plan->cluster, 1, step->stream, err);
 }
 
 /* Does every part's kernel normalise its input itself? */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The CUDA backend's operators. A step of one row that wants logits is recorded as a graph the
- * first time and replayed from then on: token id and position come from device memory, which the
- * first node of the graph fills from page-locked memory. The likeliest token is part of it, so
- * that greedy decoding brings one number to the host. */
+ * The CUDA backend's step: its memory and its operators. Token ids and positions come from device
+ * memory, so that a recorded step serves all of them (backend_cuda_record.c). The likeliest token
+ * is part of a step with the head of one row: greedy decoding brings one number to the host. */
 #include "backend/backend_cuda.h"
 
 #include <assert.h>
@@ -23,18 +22,13 @@ static bool is_hopper(const struct brim_step *step)
 
 /* ---- memory ---- */
 
-static size_t input_bytes(int64_t n_row)
-{
-    return sizeof(struct brim_cuda_input) + (size_t)n_row * sizeof(int32_t);
-}
-
 void brim_cuda_step_free(struct brim_backend *backend, struct brim_step **step_ptr)
 {
     (void)backend;
     struct brim_step *step = *step_ptr;
     if (!step) return;
     if (step->stream) (void)brim_cuda_stream_wait(step->stream, "closing a session", NULL);
-    brim_cuda_graph_free(step->graph);
+    for (int i = 0; i < BRIM_CUDA_RECORDINGS; i++) brim_cuda_graph_free(step->recordings[i].graph);
     void *const device[] = {step->input,  step->rope_table, step->normed,    step->product,
                             step->q,      step->plain,      step->attention, step->attention_plain,
                             step->linear, step->sample};
@@ -99,7 +93,7 @@ static brim_status make_memory(struct brim_step *step, brim_error *err)
         bool zero;
         const char *what;
     } blocks[] = {
-        {(void **)&step->input, input_bytes(s->n_row_max), true, "session: tokens"},
+        {(void **)&step->input, brim_cuda_input_bytes(s->n_row_max), true, "session: tokens"},
         {(void **)&step->rope_table, (size_t)kv->n_position * head_dim * f32, false,
          "session: rotation"},
         {&step->normed, n_row * (size_t)step->normed_stride * 2, false, "session: activations"},
@@ -119,10 +113,12 @@ static brim_status make_memory(struct brim_step *step, brim_error *err)
             BRIM_TRY(brim_cuda_fill(*blocks[i].out, 0, blocks[i].n_bytes, step->stream,
                                     blocks[i].what, err));
     }
-    for (int i = 0; i < 3; i++)
-        BRIM_TRY(brim_cuda_host_alloc((void **)&step->host_in[i],
-                                      input_bytes(i < 2 ? s->n_row_max : 1), "session: tokens",
-                                      err));
+    for (int i = 0; i < 3; i++) {
+        int64_t most = s->n_row_max;
+        if (i == 2 && most > BRIM_CUDA_RECORD_ROWS) most = BRIM_CUDA_RECORD_ROWS;
+        BRIM_TRY(brim_cuda_host_alloc((void **)&step->host_in[i], brim_cuda_input_bytes(most),
+                                      "session: tokens", err));
+    }
     for (int i = 0; i < 2; i++) BRIM_TRY(brim_cuda_event_create(&step->host_in_free[i], err));
     BRIM_TRY(brim_cuda_host_alloc((void **)&step->result, sizeof *step->result, "session: sampling",
                                   err));
@@ -154,79 +150,6 @@ brim_status brim_cuda_step_create(struct brim_backend *backend, struct brim_step
     return status;
 }
 
-/* ---- begin ---- */
-
-static void note(struct brim_step *step, brim_status status)
-{
-    if (step->status == BRIM_OK) step->status = status;
-}
-
-/* Positions a step of the plain attention may see: a graph is good until the next power of two. */
-static int64_t key_max(const struct brim_step *step)
-{
-    int64_t n = step->first_pos + step->n_row, n_position = step->shape.kv.n_position;
-    if (!step->recording) return n;
-    if (step->backend->level >= BRIM_CUDA_ATTENTION) return n_position;
-    int64_t bucket = 256;
-    while (bucket < n) bucket *= 2;
-    return bucket < n_position ? bucket : n_position;
-}
-
-static void fill_input(struct brim_cuda_input *input, const int32_t *ids, int64_t n_row,
-                       int64_t first_pos)
-{
-    input->first_pos = first_pos;
-    memcpy(input->ids, ids, (size_t)n_row * sizeof *ids);
-}
-
-static brim_status send_input(struct brim_step *step, const int32_t *ids, brim_error *err)
-{
-    int turn = step->host_in_turn;
-    step->host_in_turn = !turn;
-    BRIM_TRY(brim_cuda_event_wait(step->host_in_free[turn], err));
-    fill_input(step->host_in[turn], ids, step->n_row, step->first_pos);
-    BRIM_TRY(brim_cuda_copy(step->input, step->host_in[turn], input_bytes(step->n_row),
-                            step->stream, "tokens", err));
-    return brim_cuda_event_record(step->host_in_free[turn], step->stream, err);
-}
-
-/* A step that may be recorded: replay it (true) or begin to record it. */
-static bool replay(struct brim_step *step, const int32_t *ids)
-{
-    if (step->replaying) note(step, brim_cuda_step_wait(step, &step->error));
-    fill_input(step->host_in[2], ids, 1, step->first_pos);
-    if (step->graph && step->first_pos < step->graph_key_max) {
-        if (step->status == BRIM_OK)
-            note(step, brim_cuda_graph_launch(step->graph, step->stream, &step->error));
-        step->replaying = true;
-        step->argmax_of = step->graph_logits;
-        return true;
-    }
-    brim_cuda_graph_free(step->graph);
-    step->graph = NULL;
-    note(step, brim_cuda_capture_begin(step->stream, &step->error));
-    step->recording = step->status == BRIM_OK;
-    step->graph_key_max = key_max(step);
-    if (step->recording)
-        note(step, brim_cuda_copy(step->input, step->host_in[2], input_bytes(1), step->stream,
-                                  "tokens", &step->error));
-    return false;
-}
-
-bool brim_cuda_step_begin(struct brim_step *step, const int32_t *ids, int64_t n_row,
-                          int64_t first_pos, bool want_logits)
-{
-    assert(n_row >= 1 && n_row <= step->shape.n_row_max);
-    assert(first_pos + n_row <= step->shape.kv.n_position);
-    step->status = BRIM_OK;
-    step->n_row = n_row;
-    step->first_pos = first_pos;
-    step->argmax_of = NULL;
-    if (n_row == 1 && want_logits) return replay(step, ids);
-    note(step, send_input(step, ids, &step->error));
-    return false;
-}
-
 /* ---- operators ---- */
 
 void brim_cuda_op_embed(struct brim_step *step, const struct brim_matrix *table,
@@ -241,7 +164,7 @@ void brim_cuda_op_embed(struct brim_step *step, const struct brim_matrix *table,
         .x = x->data,
         .x_stride = x->stride,
     };
-    note(step, brim_cuda_embed(&args, step->stream, &step->error));
+    brim_cuda_note(step, brim_cuda_embed(&args, step->stream, &step->error));
 }
 
 void brim_cuda_op_norm_linear(struct brim_step *step, const struct brim_rows *x,
@@ -297,9 +220,9 @@ void brim_cuda_op_attention(struct brim_step *step, const struct brim_attention_
     };
     bool on_the_way = is_hopper(step) && step->n_row <= BRIM_CUDA_DECODE_ROWS;
     if (level < BRIM_CUDA_FUSED)
-        note(step, brim_cuda_rotate_plain(&rotate, step->stream, &step->error));
+        brim_cuda_note(step, brim_cuda_rotate_plain(&rotate, step->stream, &step->error));
     else if (!on_the_way)
-        note(step, brim_cuda_rotate(&rotate, step->stream, &step->error));
+        brim_cuda_note(step, brim_cuda_rotate(&rotate, step->stream, &step->error));
     args->out->dtype = BRIM_DTYPE_BF16;
     struct brim_cuda_attention_args attention = {
         .n_row = step->n_row,
@@ -311,33 +234,37 @@ void brim_cuda_op_attention(struct brim_step *step, const struct brim_attention_
         .out = args->out->data,
         .out_stride = args->out->stride,
         .workspace = step->attention,
-        .n_key_max = key_max(step),
+        .n_key_max = brim_cuda_key_max(step),
         .pdl = is_hopper(step),
         .rotate = on_the_way ? &rotate : NULL,
     };
     if (step->status != BRIM_OK) return;
     if (level < BRIM_CUDA_ATTENTION) {
         attention.workspace = step->attention_plain;
-        note(step, brim_cuda_attention_plain(&attention, step->stream, &step->error));
+        brim_cuda_note(step, brim_cuda_attention_plain(&attention, step->stream, &step->error));
     } else if (step->n_row <= BRIM_CUDA_DECODE_ROWS) {
-        note(step, brim_cuda_attention_decode(&attention, step->stream, &step->error));
+        brim_cuda_note(step, brim_cuda_attention_decode(&attention, step->stream, &step->error));
     } else {
-        note(step, brim_cuda_attention_prefill(&attention, step->stream, &step->error));
+        brim_cuda_note(step, brim_cuda_attention_prefill(&attention, step->stream, &step->error));
     }
 }
 
-void brim_cuda_op_keep_rows(struct brim_step *step, int64_t first, int64_t n,
-                            struct brim_rows *const *buffers, int n_buffer)
+void brim_cuda_op_keep_last(struct brim_step *step, int64_t n, struct brim_rows *const *buffers,
+                            int n_buffer)
 {
-    assert(first >= 0 && n >= 0 && first + n <= step->n_row);
-    for (int i = 0; i < n_buffer && first > 0 && step->status == BRIM_OK; i++) {
-        size_t row_bytes = (size_t)buffers[i]->stride * brim_dtype_bytes(buffers[i]->dtype);
-        uint8_t *to = buffers[i]->data;
-        /* One row at a time: source and destination of all of them may overlap. */
-        for (int64_t row = 0; row < n; row++, to += row_bytes)
-            note(step, brim_cuda_copy(to, to + (size_t)first * row_bytes, row_bytes, step->stream,
-                                      "keeping rows", &step->error));
+    assert(n >= 0 && n <= 1 && n <= step->n_row && n_buffer <= BRIM_CUDA_KEPT);
+    struct brim_cuda_keep_args args = {
+        .n_buffer = n_buffer,
+        .row = &step->input->last_row,
+        .pdl = is_hopper(step),
+    };
+    for (int i = 0; i < n_buffer; i++) {
+        args.buffers[i].data = buffers[i]->data;
+        args.buffers[i].row_bytes =
+            buffers[i]->stride * (int64_t)brim_dtype_bytes(buffers[i]->dtype);
     }
+    if (n == 1 && step->n_row > 1 && step->status == BRIM_OK)
+        brim_cuda_note(step, brim_cuda_keep(&args, step->stream, &step->error));
     step->n_row = n;
 }
 
@@ -370,9 +297,9 @@ void brim_cuda_op_norm_gate_up(struct brim_step *step, const struct brim_rows *x
         .pdl = is_hopper(step),
         .workspace = step->plain,
     };
-    note(step, step->backend->level < BRIM_CUDA_FUSED
-                   ? brim_cuda_swiglu_plain(&args, step->stream, &step->error)
-                   : brim_cuda_swiglu(&args, step->stream, &step->error));
+    brim_cuda_note(step, step->backend->level < BRIM_CUDA_FUSED
+                             ? brim_cuda_swiglu_plain(&args, step->stream, &step->error)
+                             : brim_cuda_swiglu(&args, step->stream, &step->error));
 }
 
 void brim_cuda_op_linear_add(struct brim_step *step, const struct brim_rows *x,
@@ -398,7 +325,7 @@ void brim_cuda_op_linear_add(struct brim_step *step, const struct brim_rows *x,
         .y_dtype = BRIM_DTYPE_BF16,
         .y_stride = step->product_stride,
     };
-    note(step, brim_cuda_add(&args, step->stream, &step->error));
+    brim_cuda_note(step, brim_cuda_add(&args, step->stream, &step->error));
 }
 
 /* ---- logits and tokens ---- */
@@ -448,29 +375,9 @@ void brim_cuda_op_head(struct brim_step *step, const struct brim_rows *x, int64_
     step->argmax_of = NULL;
     if (n != 1 || step->status != BRIM_OK) return;
     const struct brim_sample_args likeliest = {.top_p = 1, .repeat_penalty = 1};
-    note(step, choose(step, logits, &likeliest, &step->result->id, &step->error));
+    brim_cuda_note(step, choose(step, logits, &likeliest, &step->result->id, &step->error));
     step->argmax_of = logits;
-    if (step->recording) step->graph_logits = logits;
-}
-
-brim_status brim_cuda_step_end(struct brim_step *step, brim_error *err)
-{
-    if (step->recording) {
-        step->recording = false;
-        void *graph;
-        brim_status status = brim_cuda_capture_end(step->stream, &graph,
-                                                   step->status == BRIM_OK ? &step->error : NULL);
-        note(step, status);
-        if (step->status == BRIM_OK)
-            note(step, brim_cuda_graph_launch(graph, step->stream, &step->error));
-        if (step->status == BRIM_OK)
-            step->graph = graph;
-        else
-            brim_cuda_graph_free(graph);
-        step->replaying = step->status == BRIM_OK;
-    }
-    if (step->status != BRIM_OK && err) *err = step->error;
-    return step->status;
+    if (step->recording) step->recording->logits = logits;
 }
 
 brim_status brim_cuda_step_wait(struct brim_step *step, brim_error *err)

@@ -18,6 +18,7 @@ static brim_status no_kernel(const char *name, brim_error *err)
     }
 
 STAND_IN(brim_cuda_embed, brim_cuda_embed_args)
+STAND_IN(brim_cuda_keep, brim_cuda_keep_args)
 STAND_IN(brim_cuda_dense, brim_cuda_dense_args)
 STAND_IN(brim_cuda_rmsnorm, brim_cuda_rmsnorm_args)
 STAND_IN(brim_cuda_rmsnorm_plain, brim_cuda_rmsnorm_args)

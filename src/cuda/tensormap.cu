@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda/tensormap.h"
 
+#include <atomic>
+
 #include "cuda/launch.h"
 
 /* The encoder lives in the driver library, which a build must not link: asked for by name. */
@@ -16,8 +18,12 @@ struct box {
     CUtensorMapSwizzle swizzle;
 };
 
-static brim_status encode(CUtensorMap *map, const void *base, box b, brim_error *err)
+/* Asked for once: launching a product waits for the answer. */
+static brim_status find_encoder(encode_tiled_fn **out, brim_error *err)
 {
+    static std::atomic<encode_tiled_fn *> known;
+    *out = known.load(std::memory_order_relaxed);
+    if (*out) return BRIM_OK;
     void *entry = nullptr;
     cudaDriverEntryPointQueryResult found;
     BRIM_TRY(brim_cuda_check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry,
@@ -25,12 +31,21 @@ static brim_status encode(CUtensorMap *map, const void *base, box b, brim_error 
                              "finding cuTensorMapEncodeTiled", err));
     BRIM_REQUIRE(err, found == cudaDriverEntryPointSuccess, BRIM_E_DRIVER,
                  "the driver has no cuTensorMapEncodeTiled");
+    *out = (encode_tiled_fn *)entry;
+    known.store(*out, std::memory_order_relaxed);
+    return BRIM_OK;
+}
+
+static brim_status encode(CUtensorMap *map, const void *base, box b, brim_error *err)
+{
+    encode_tiled_fn *encoder;
+    BRIM_TRY(find_encoder(&encoder, err));
     cuuint64_t size[2] = {(cuuint64_t)b.n_col, (cuuint64_t)b.n_row};
     cuuint64_t stride[1] = {(cuuint64_t)b.stride_bytes};
     cuuint32_t extent[2] = {b.cols, b.rows}, step[2] = {1, 1};
-    CUresult code = ((encode_tiled_fn *)entry)(
-        map, b.type, 2, (void *)base, size, stride, extent, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        b.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult code = encoder(map, b.type, 2, (void *)base, size, stride, extent, step,
+                            CU_TENSOR_MAP_INTERLEAVE_NONE, b.swizzle,
+                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     BRIM_REQUIRE(err, code == CUDA_SUCCESS, BRIM_E_DEVICE,
                  "tensor map of %lld x %lld, stride %lld bytes: driver error %d",
                  (long long)b.n_row, (long long)b.n_col, (long long)b.stride_bytes, (int)code);

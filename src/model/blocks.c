@@ -27,7 +27,7 @@ void brim_block_attention(const struct brim_model *model, struct brim_state *sta
     if (layer == model->config.n_layer - 1 && state->want != BRIM_WANT_ROWS) {
         struct brim_rows *const buffers[] = {state->x, state->mixed};
         int64_t n = state->want == BRIM_WANT_LAST ? 1 : 0;
-        ops->keep_rows(state->step, state->n_row - n, n, buffers, 2);
+        ops->keep_last(state->step, n, buffers, 2);
     }
     ops->linear_add(state->step, state->mixed, l->attn_out, state->x);
 }

@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "base/count.h"
+
 /* Rows up to which the cluster kernel is ahead of the stream kernel, as measured on one H200 with
  * the projections of Qwen3-4B. With few outputs, whose tiles need a warpgroup's partner and a
  * cluster to fill the machine, until a tile of 64 rows is full (k and v, 1024); with very many,
@@ -28,6 +30,13 @@ struct brim_w4_hopper_plan brim_w4_hopper_plan_make(int64_t n_row, int64_t n_in,
         plan.stream = brim_w4_stream_plan_make(n_row, n_in, n_out, n_sm);
     }
     return plan;
+}
+
+int64_t brim_w4_hopper_rows_alike(int64_t n_row)
+{
+    if (n_row <= BRIM_W4_GEMV_ROWS) return n_row;
+    int64_t step = n_row <= 64 ? 16 : 32;
+    return brim_ceil_div(n_row, step) * step;
 }
 
 int64_t brim_w4_hopper_plan_ctas(const struct brim_w4_hopper_plan *plan)

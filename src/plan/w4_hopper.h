@@ -34,6 +34,11 @@ struct brim_w4_hopper_plan {
 struct brim_w4_hopper_plan brim_w4_hopper_plan_make(int64_t n_row, int64_t n_in, int64_t n_out,
                                                     int n_sm);
 
+/* The most rows that take the same kernel on the same schedule as n_row, whatever the shape: such
+ * rows share bits, and launches but for the rows that they store. n_row itself for the kernels of
+ * one to eight rows; tiles of the others end at multiples of 16 or 32 tokens. */
+int64_t brim_w4_hopper_rows_alike(int64_t n_row);
+
 /* CTAs of the launch. */
 int64_t brim_w4_hopper_plan_ctas(const struct brim_w4_hopper_plan *plan);
 

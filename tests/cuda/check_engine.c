@@ -175,6 +175,42 @@ static void replay_equals_launches(const char *name, const char *level)
     golden_free(&g);
 }
 
+/* A prompt of m tokens behind two others by the recording that one of n tokens left, against the
+ * same launch by launch; then one token more, which reads what the prompt's rows left behind it. */
+static void prompt_replays(const char *name, int64_t n, int64_t m)
+{
+    enum { BEFORE = 2 };
+    struct golden g = golden_load(name);
+    brim_engine *engine = open_engine(g.path, BRIM_DEVICE_CUDA, "hopper");
+    size_t line = (size_t)g.n_vocab * sizeof(float);
+    float *logits = allocate(2 * line);
+    bool same[2] = {false, false};
+    for (int replayed = 0; replayed < 2; replayed++) {
+        brim_session *session = open_session(engine, 0, 0, false);
+        MUST(brim_session_eval(session, g.ids, BEFORE, &err));
+        for (int turn = 0; turn < 2 * replayed; turn++) { /* the second is recorded */
+            MUST(brim_session_eval(session, g.ids + BEFORE, n, &err));
+            MUST(brim_session_rewind(session, BEFORE, &err));
+        }
+        MUST(brim_session_eval(session, g.ids + BEFORE, m, &err));
+        for (int i = 0; i < 2; i++) {
+            float *row = logits + (size_t)i * (size_t)g.n_vocab;
+            if (replayed)
+                same[i] = memcmp(row, brim_session_logits(session), line) == 0;
+            else
+                memcpy(row, brim_session_logits(session), line);
+            if (i == 0) MUST(brim_session_eval(session, g.ids + BEFORE + m, 1, &err));
+        }
+        brim_session_close(&session);
+    }
+    verdict(same[0] && same[1],
+            "%s: %d tokens replayed from %d: the bits of launches: prompt %d, next token %d", name,
+            (int)m, (int)n, same[0], same[1]);
+    free(logits);
+    brim_engine_close(&engine);
+    golden_free(&g);
+}
+
 /* One token takes the matvec on both levels, so its logits have the same bits. */
 static void one_token_of_two_levels(const char *name)
 {
@@ -576,6 +612,11 @@ int main(int argc, char **argv)
         if (is_short && l != N_LEVEL - 1) continue;
         replay_equals_launches("qwen3_mlx_g64", levels[l]);
         replay_equals_launches("llama_tied", levels[l]);
+    }
+    static const int64_t alike[][2] = {{3, 3}, {9, 16}, {16, 11}, {17, 19}};
+    for (size_t i = is_short ? 2 : 0; i < sizeof alike / sizeof *alike; i++) {
+        prompt_replays("qwen3_mlx_g64", alike[i][0], alike[i][1]);
+        if (!is_short) prompt_replays("llama_tied", alike[i][0], alike[i][1]);
     }
     one_token_of_two_levels("qwen3_mlx_g64");
     if (!is_short) one_token_of_two_levels("qwen3_mlx_g32");

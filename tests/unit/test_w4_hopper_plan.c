@@ -32,6 +32,32 @@ static void kernels_change_where_they_were_measured_to(void **state)
         }
 }
 
+static void rows_alike_have_the_same_plan(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{2560, 6144}, {4096, 2560}, {2560, 19456}, {9728, 2560},
+                                        {2560, 1024}, {576, 960},   {1536, 576},   {64, 96}};
+    for (int64_t n_row = 1; n_row <= 700; n_row++) {
+        int64_t alike = brim_w4_hopper_rows_alike(n_row);
+        assert_true(alike >= n_row && alike < n_row + 32);
+        assert_int_equal(brim_w4_hopper_rows_alike(alike), alike);
+        if (n_row <= BRIM_W4_GEMV_ROWS) assert_int_equal(alike, n_row);
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            char text[2][96];
+            struct brim_w4_hopper_plan plans[2];
+            for (int j = 0; j < 2; j++) {
+                plans[j] =
+                    brim_w4_hopper_plan_make(j ? alike : n_row, shapes[i][0], shapes[i][1], 132);
+                brim_w4_hopper_plan_print(&plans[j], text[j], sizeof text[j]);
+            }
+            assert_string_equal(text[0], text[1]);
+            assert_int_equal(plans[0].cluster.n_resident, plans[1].cluster.n_resident);
+            assert_int_equal(brim_w4_hopper_plan_ctas(&plans[0]),
+                             brim_w4_hopper_plan_ctas(&plans[1]));
+        }
+    }
+}
+
 static void a_plan_is_printed_on_one_line(void **state)
 {
     (void)state;
@@ -53,6 +79,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_change_where_they_were_measured_to),
+        cmocka_unit_test(rows_alike_have_the_same_plan),
         cmocka_unit_test(a_plan_is_printed_on_one_line),
     };
     return cmocka_run_group_tests_name("w4_hopper_plan", tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Row-wise operators: embedding rows, RMSNorm, the rotary table, SwiGLU, residual add. Each kernel
- * lets its successor start at once and waits for its predecessor only before it reads activations.
- * A row's result does not depend on the other rows. */
+ * Row-wise operators: embedding rows, the row kept, RMSNorm, the rotary table, SwiGLU, residual
+ * add. Each kernel lets its successor start at once and waits for its predecessor only before it
+ * reads activations. A row's result does not depend on the other rows. */
 #include "cuda/model/common.cuh"
 #include "cuda/model/ops.h"
 
@@ -36,6 +36,17 @@ __global__ void __launch_bounds__(128) embed(brim_cuda_embed_args a)
     int64_t id = a.ids[row];
     bool ok = id >= 0 && id < a.table.n_out;
     a.x[row * a.x_stride + col] = ok ? table_value(a.table, id, col) : __int_as_float(0x7FC00000);
+}
+
+/* Block y: a buffer. */
+__global__ void __launch_bounds__(128) keep(brim_cuda_keep_args a)
+{
+    griddepcontrol_launch_dependents();
+    int64_t n = a.buffers[blockIdx.y].row_bytes / 16, i = (int64_t)blockIdx.x * 128 + threadIdx.x;
+    uint4 *data = (uint4 *)a.buffers[blockIdx.y].data;
+    griddepcontrol_wait();
+    int64_t row = *a.row;
+    if (i < n && row > 0) data[i] = data[row * n + i];
 }
 
 /* n % 4 == 0, rows of x and weight on 16 bytes, n <= 4 NORM_VECTORS blockDim. */
@@ -174,6 +185,17 @@ extern "C" brim_status brim_cuda_embed(const struct brim_cuda_embed_args *args, 
                              (cudaStream_t)stream, part, err));
     }
     return BRIM_OK;
+}
+
+extern "C" brim_status brim_cuda_keep(const struct brim_cuda_keep_args *args, void *stream,
+                                      brim_error *err)
+{
+    int64_t most = 0;
+    for (int i = 0; i < args->n_buffer; i++)
+        if (args->buffers[i].row_bytes > most) most = args->buffers[i].row_bytes;
+    if (most == 0) return BRIM_OK;
+    return BRIM_LAUNCH(keep, elementwise_shape(args->n_buffer, most, 16, args->pdl),
+                       (cudaStream_t)stream, *args, err);
 }
 
 extern "C" brim_status brim_cuda_rmsnorm(const struct brim_cuda_rmsnorm_args *args, void *stream,

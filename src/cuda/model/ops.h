@@ -59,6 +59,19 @@ struct brim_cuda_embed_args {
 };
 brim_status brim_cuda_embed(const struct brim_cuda_embed_args *args, void *stream, brim_error *err);
 
+/* Row *row of each buffer to its row 0. */
+enum { BRIM_CUDA_KEPT = 3 };
+struct brim_cuda_keep_args {
+    int n_buffer;
+    struct {
+        void *data;
+        int64_t row_bytes; /* from row to row, a multiple of 16 */
+    } buffers[BRIM_CUDA_KEPT];
+    const int64_t *row; /* device, one number */
+    int pdl;
+};
+brim_status brim_cuda_keep(const struct brim_cuda_keep_args *args, void *stream, brim_error *err);
+
 /* y = x W^T + out_bias, W DENSE or Q8_0. n_row <= 8: a matvec, f32 throughout. More: 64 x 64 tiles
  * on mma.sync, weights rounded to bf16, f32 sums. Any n_in, n_out; DENSE rows need not be aligned
  * (n_in odd is slow). BRIM_W4_SWIGLU: rows of W in the order of brim_w4_pair_row, n_out % 16 == 0.
