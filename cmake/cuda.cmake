@@ -1,6 +1,8 @@
 # CUDA is optional: built for sm_90a when nvcc is found, otherwise the library is CPU-only and says so
 # at run time. Nothing is compiled at run time: machine code only, no PTX for a driver to translate.
 option(BRIM_CUDA "Build the CUDA kernels when nvcc is found" ON)
+# For compute-sanitizer, which records each look of each thread at a barrier: what waits sleeps so long between two.
+set(BRIM_WAIT_NS "" CACHE STRING "Nanoseconds that a waiting thread of a CUDA kernel sleeps; empty: it does not")
 set(BRIM_HAVE_CUDA OFF)
 if(BRIM_CUDA)
   include(CheckLanguage)
@@ -13,6 +15,9 @@ if(BRIM_CUDA)
     set(CMAKE_CUDA_STANDARD 17)
     set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
     set(BRIM_HAVE_CUDA ON)
+    if(BRIM_WAIT_NS)
+      add_compile_definitions($<$<COMPILE_LANGUAGE:CUDA>:BRIM_WAIT_NS=${BRIM_WAIT_NS}>)
+    endif()
   endif()
 endif()
 

@@ -74,7 +74,8 @@ function(brim_emulated_programs)
     brim_emulated_command()
   endif()
   file(GLOB programs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.c
-       ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.cu ${PROJECT_SOURCE_DIR}/tests/cuda/bench_kda.c)
+       ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.cu ${PROJECT_SOURCE_DIR}/tests/cuda/bench_kda.c
+       ${PROJECT_SOURCE_DIR}/tests/cuda/sanitize_*.cu)
   foreach(source ${programs} ${PROJECT_SOURCE_DIR}/tests/emu/test_emu.cpp
           ${PROJECT_SOURCE_DIR}/tests/emu/test_device_engine.c)
     get_filename_component(name ${source} NAME_WE)
@@ -99,6 +100,12 @@ function(brim_emulated_programs)
     elseif(name STREQUAL "check_kda_routes")
       foreach(part equal delay)
         brim_emulated_test(${name}-${part} ${name} 20 "1;2" ${part} short)
+      endforeach()
+    elseif(name STREQUAL "sanitize_kda")
+      brim_emulated_test(${name} ${name} 2 "1;2" queue bound 57,33,0,70,1 few)
+    elseif(name STREQUAL "sanitize_barrier")
+      foreach(way relay pair)
+        brim_emulated_test(${name}-${way} ${name} 1 "0;1;2;3" ${way})
       endforeach()
     elseif(name STREQUAL "check_kda_gate")
       brim_emulated_test(${name} ${name} 2 "1;2;3"

@@ -2,7 +2,8 @@
  * The whole engine on the GPU: logits of the tiny checkpoints on every rung of the ladder, against
  * transformers' and against the CPU's on larger models, and what holds bit for bit. Run from the
  * source directory; ends with "N passed, N failed, N skipped".
- *     check_engine [short] [--synth PRESET] [--model FILE]
+ *     check_engine [short|tiny] [--synth PRESET] [--model FILE]
+ * tiny: two checkpoints on the two highest levels, a prompt and three steps, for racecheck.
  * --synth: CPU against GPU on a synthetic checkpoint made in TMPDIR; --model: greedy text of the
  * committed prompts, CPU against GPU. Bounds: docs/numerics.md, "Whole models on a GPU". */
 #define _GNU_SOURCE
@@ -235,6 +236,32 @@ static void one_token_of_two_levels(const char *name)
     verdict(n_same == g.n_token, "%s: %d of %d single tokens have the bits of tiled in split-k",
             name, n_same, g.n_token);
     free(logits);
+    golden_free(&g);
+}
+
+/* A prompt, then steps through the recorded graph, a sampled token each. */
+static void few_steps(const char *name, const char *level)
+{
+    enum { N_PROMPT = 20, N_STEP = 3 };
+    struct golden g = golden_load(name);
+    brim_engine *engine = open_engine(g.path, BRIM_DEVICE_CUDA, level);
+    brim_session *session = open_session(engine, 0, 0, false);
+    brim_sampling sampling;
+    brim_sampling_default(&sampling);
+    brim_sampler *sampler;
+    MUST(brim_sampler_open(&sampler, engine, &sampling, &err));
+    MUST(brim_session_eval(session, g.ids, N_PROMPT, &err));
+    float worst = golden_difference(&g, brim_session_logits(session), N_PROMPT - 1, 1);
+    for (int i = N_PROMPT; i < N_PROMPT + N_STEP; i++) {
+        int32_t id;
+        MUST(brim_sampler_next(sampler, session, &id, &err));
+        MUST(brim_session_eval(session, &g.ids[i], 1, &err));
+        worst = fmaxf(worst, golden_difference(&g, brim_session_logits(session), i, 1));
+    }
+    verdict(worst <= BOUND_GOLDEN, "%s %s: a prompt and steps: %g", level, name, (double)worst);
+    brim_sampler_close(&sampler);
+    brim_session_close(&session);
+    brim_engine_close(&engine);
     golden_free(&g);
 }
 
@@ -594,10 +621,11 @@ static void greedy(const char *path)
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    bool is_short = false;
+    bool is_short = false, is_tiny = false;
     const char *preset = NULL, *model = NULL;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "short")) is_short = true;
+        if (!strcmp(argv[i], "tiny")) is_tiny = true;
         if (!strcmp(argv[i], "--synth") && i + 1 < argc) preset = argv[++i];
         if (!strcmp(argv[i], "--model") && i + 1 < argc) model = argv[++i];
     }
@@ -606,6 +634,14 @@ int main(int argc, char **argv)
     if (brim_cuda_device_get(0, &device, &err) != BRIM_OK) {
         printf("SKIP: %s\n0 passed, 0 failed, 1 skipped\n", err.text);
         return 77;
+    }
+    if (is_tiny) {
+        for (int l = N_LEVEL - 2; l < N_LEVEL; l++) {
+            few_steps("qwen3_mlx_g64", levels[l]);
+            few_steps("llama_tied", levels[l]);
+        }
+        printf("%d passed, %d failed, %d skipped\n", n_passed, n_failed, n_skipped);
+        return n_failed ? 1 : 0;
     }
     for (int l = 0; l < N_LEVEL; l++) goldens(levels[l], is_short);
     for (int l = 0; l < N_LEVEL; l++) {

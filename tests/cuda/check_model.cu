@@ -2,7 +2,8 @@
  * The model's own kernels on the GPU against plain C in f64: every form, odd sizes, positions at
  * tile edges, poisoned outputs, cache and workspace. Ends with the line "N passed, N failed, N
  * skipped"; without a device all is skipped, with the reason. The sampler is in check_sample.cu.
- *   gpu_check_model [short] */
+ *   gpu_check_model [short | tiny [rows] [dense] [attention]]
+ * tiny: each kernel's instances once or a few times, in parts, for racecheck. */
 #include "model_attention.cuh"
 
 static bool is_short;
@@ -345,6 +346,75 @@ static void check_dense(brim_weight_kind kind, brim_dtype dtype, int64_t n_row, 
                              e.text());
 }
 
+static void tiny_rows(void)
+{
+    for (brim_dtype d : {BRIM_DTYPE_F32, BRIM_DTYPE_F16, BRIM_DTYPE_BF16}) {
+        check_embed(BRIM_WEIGHT_DENSE, d, 0, 96);
+        check_embed(BRIM_WEIGHT_AFFINE4, d, 32, 96);
+    }
+    check_embed(BRIM_WEIGHT_Q8_0, BRIM_DTYPE_F16, 32, 96);
+    for (int64_t n : {3, 80, 2560, 17000})
+        for (bool plain : {false, true}) check_rmsnorm(n, 2, n + (n % 4 ? 1 : 4), plain);
+    for (int paired : {0, 1})
+        for (bool plain : {false, true}) check_swiglu(96, 2, BRIM_DTYPE_BF16, paired, plain);
+    check_swiglu(13, 2, BRIM_DTYPE_F32, 0, false);
+    check_add(77, BRIM_DTYPE_BF16);
+    for (int dim : {24, 64, 128, 256})
+        for (bool plain : {false, true}) {
+            check_rotate(3, 1, dim, BRIM_DTYPE_BF16, BRIM_DTYPE_F16, true, 0, 2, plain);
+            check_rotate(3, 1, dim, BRIM_DTYPE_F32, BRIM_DTYPE_F32, false, 3, 2, plain);
+        }
+}
+
+static void tiny_dense(void)
+{
+    for (int64_t rows : {1, 3, 9})
+        for (brim_dtype d : {BRIM_DTYPE_F32, BRIM_DTYPE_F16, BRIM_DTYPE_BF16}) {
+            check_dense(BRIM_WEIGHT_DENSE, d, rows, 96, 48, BRIM_W4_SWIGLU);
+            check_dense(BRIM_WEIGHT_DENSE, d, rows, 75, 17, BRIM_W4_STORE_BF16);
+        }
+    for (int64_t rows : {1, 3, 9})
+        check_dense(BRIM_WEIGHT_Q8_0, BRIM_DTYPE_F16, rows, 96, 48, BRIM_W4_STORE_F32);
+}
+
+static void tiny_attention(void)
+{
+    struct {
+        int n_head, n_head_kv, head_dim;
+        brim_dtype dtype;
+    } forms[] = {{8, 2, 128, BRIM_DTYPE_F16}, {9, 3, 64, BRIM_DTYPE_F16},
+                 {4, 4, 64, BRIM_DTYPE_F16},  {4, 2, 24, BRIM_DTYPE_F16},
+                 {4, 1, 40, BRIM_DTYPE_F32},  {3, 1, 128, BRIM_DTYPE_F32},
+                 {2, 1, 256, BRIM_DTYPE_F16}};
+    for (auto &f : forms) {
+        attention_case c(f.n_head, f.n_head_kv, f.head_dim, f.dtype, 140);
+        check_attention_rows(c, DECODE, 69, 1, 2);
+        check_attention_rows(c, DECODE, 125, 8, 2);
+        check_attention_rows(c, PREFILL, 0, 33, 2);
+        check_attention_rows(c, PREFILL, 40, 90, 2);
+        check_attention_rows(c, PLAIN, 20, 3, 2);
+    }
+    for (brim_dtype d : {BRIM_DTYPE_BF16, BRIM_DTYPE_F32}) {
+        check_attention_rotating(8, 2, 128, d, true, 100, 1);
+        check_attention_rotating(9, 3, 64, d, false, 127, 3);
+    }
+    /* Blocks of 128 rows: they need a multiprocessor for each. */
+    attention_case many(68, 2, 64, BRIM_DTYPE_F16, 140);
+    check_attention_rows(many, PREFILL, 0, 140, 2);
+}
+
+/* argv: parts, or none for all. */
+static int tiny(int argc, char **argv)
+{
+    static const char *const names[] = {"rows", "dense", "attention"};
+    void (*const parts[])(void) = {tiny_rows, tiny_dense, tiny_attention};
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < argc || (i == 0 && argc == 0); i++)
+            if (argc == 0 || !strcmp(argv[i], names[k])) parts[k]();
+    printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
+    return n_failed != 0;
+}
+
 int main(int argc, char **argv)
 {
     is_short = argc > 1 && !strcmp(argv[1], "short");
@@ -354,6 +424,7 @@ int main(int argc, char **argv)
         printf("skipped: %s\n0 passed, 0 failed, 1 skipped\n", err.text);
         return 77;
     }
+    if (argc > 1 && !strcmp(argv[1], "tiny")) return tiny(argc - 2, argv + 2);
     for (int64_t n : {32, 96, 2560}) {
         for (brim_dtype d : {BRIM_DTYPE_F32, BRIM_DTYPE_F16, BRIM_DTYPE_BF16}) {
             check_embed(BRIM_WEIGHT_DENSE, d, 0, n);

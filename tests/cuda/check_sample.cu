@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The sampler on the GPU against the definition in plain C: penalty, temperature, top-k, top-p,
  * min-p and the draw on sorted candidates in f64; a different token passes only where the draw or a
- * cut lies within 1e-6 of the sum from a boundary. Ends with "N passed, N failed, N skipped". */
+ * cut lies within 1e-6 of the sum from a boundary. Ends with "N passed, N failed, N skipped".
+ *   gpu_check_sample [short|tiny]; tiny: each setting once or twice, for racecheck. */
 #include <algorithm>
 
 #include "model_judge.cuh"
@@ -106,7 +107,8 @@ static void check(const std::vector<float> &logits, const std::vector<int32_t> &
 
 int main(int argc, char **argv)
 {
-    bool is_short = argc > 1 && !strcmp(argv[1], "short");
+    bool is_tiny = argc > 1 && !strcmp(argv[1], "tiny");
+    bool is_short = is_tiny || (argc > 1 && !strcmp(argv[1], "short"));
     brim_cuda_device device;
     brim_error err = {};
     if (brim_cuda_device_get(0, &device, &err) != BRIM_OK) {
@@ -123,6 +125,7 @@ int main(int argc, char **argv)
         {100, 1, 0, 1, 0},       {0.05f, 0.9f, 0, 1, 50}, {1, 1, 1, 1, 0}};
     for (int64_t n_vocab : {1, 7, 512, 4099, 49152, 151936}) {
         if (is_short && n_vocab > 5000) break;
+        if (is_tiny && n_vocab != 512) continue;
         std::vector<float> logits = randoms((size_t)n_vocab, &rng, 3), coarse = logits;
         for (float &x : coarse) x = floorf(x); /* many equal logits */
         int32_t end = (int32_t)(n_vocab > 100 ? n_vocab - 30 : n_vocab);
@@ -138,7 +141,7 @@ int main(int argc, char **argv)
                                std::to_string(&s - settings);
             for (float u : {0.0f, brim_rng_uniform(&rng), brim_rng_uniform(&rng), 0.99999994f}) {
                 /* the reference sorts: of large vocabularies the middle is enough */
-                if (n_vocab > 50000 && (u == 0 || u > 0.9999f)) continue;
+                if ((n_vocab > 50000 || is_tiny) && (u == 0 || u > 0.9999f)) continue;
                 check(padded, ranges, recent, s, u, what);
                 check(coarse, holes, recent, s, u, what + " with equal logits");
             }

@@ -38,8 +38,7 @@ BRIM_DEVICE void kda_mailbox_store(const kda_mailbox &m, int slot, uint32_t use,
 {
     if (use > 0) {
         uint32_t free_word = brim_mailbox_free(m.epoch, use, n_owner);
-        while (ld_acquire_gpu(kda_word(m, slot)) != free_word) {
-        }
+        while (ld_acquire_gpu(kda_word(m, slot)) != free_word) BRIM_WAITING();
         fence_proxy_async(); /* the owners' reads precede the async writes that follow */
     }
     bulk_store(m.packets + (int64_t)slot * KDA_PACKET_USED, packet, KDA_PACKET_USED);
@@ -62,8 +61,7 @@ BRIM_DEVICE void kda_mailbox_load(const kda_mailbox &m, int slot, uint32_t use, 
 {
     uint32_t other = BRIM_MAILBOX_DONE_0 + BRIM_MAILBOX_DONE_1 - brim_mailbox_done(owner);
     uint32_t ready = brim_mailbox_ready(m.epoch, use);
-    while ((ld_acquire_gpu(kda_word(m, slot)) & ~other) != ready) {
-    }
+    while ((ld_acquire_gpu(kda_word(m, slot)) & ~other) != ready) BRIM_WAITING();
     fence_proxy_async(); /* the helper's writes precede the async reads that follow */
     const char *packet = m.packets + (int64_t)slot * KDA_PACKET_USED;
     if (n_owner == 1) {

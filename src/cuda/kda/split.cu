@@ -240,8 +240,8 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                 auto wait_stage = [&] {
                     if (use == 0) return;
                     while (!mbarrier_try_wait(empty + 8 * stage, (use - 1) & 1) &&
-                           !mbarrier_test(gone, 0)) {
-                    }
+                           !mbarrier_test(gone, 0))
+                        BRIM_WAITING();
                 };
                 if (within == 0) {
                     if (dropped) st_shared_u32(any_stop, 1);

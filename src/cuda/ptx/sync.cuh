@@ -80,10 +80,17 @@ BRIM_DEVICE bool mbarrier_test(uint32_t bar, uint32_t parity)
     return done != 0;
 }
 
+/* In every loop that waits. A build for compute-sanitizer, which records each look of each thread
+ * at a barrier, sleeps there (CMake: BRIM_WAIT_NS); any other does nothing. */
+#ifdef BRIM_WAIT_NS
+#define BRIM_WAITING() asm volatile("nanosleep.u32 %0;" ::"n"(BRIM_WAIT_NS))
+#else
+#define BRIM_WAITING() ((void)0)
+#endif
+
 BRIM_DEVICE void mbarrier_wait(uint32_t bar, uint32_t parity)
 {
-    while (!mbarrier_try_wait(bar, parity)) {
-    }
+    while (!mbarrier_try_wait(bar, parity)) BRIM_WAITING();
 }
 
 BRIM_DEVICE bool mbarrier_try_wait_cluster(uint32_t bar, uint32_t parity)
@@ -100,8 +107,7 @@ BRIM_DEVICE bool mbarrier_try_wait_cluster(uint32_t bar, uint32_t parity)
 
 BRIM_DEVICE void mbarrier_wait_cluster(uint32_t bar, uint32_t parity)
 {
-    while (!mbarrier_try_wait_cluster(bar, parity)) {
-    }
+    while (!mbarrier_try_wait_cluster(bar, parity)) BRIM_WAITING();
 }
 
 /* ---- fences between the generic and the async proxy ------------------------------------------ */

@@ -70,6 +70,8 @@ BRIM_DEVICE bool mbarrier_test(uint32_t bar, uint32_t parity)
     return false;
 }
 
+#define BRIM_WAITING() ((void)0)
+
 BRIM_DEVICE void mbarrier_wait(uint32_t bar, uint32_t parity)
 {
     while (!mbarrier_try_wait(bar, parity)) {

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# gpu_sanitize.sh [--programs DIR] [-j N] [PATTERN...]: compute-sanitizer over the GPU's programs, a process for each
+# tool and selection, N at a time (default: 12), each ended after its own limit. PATTERN: selections whose "tool group/name"
+# matches this extended regular expression (default: all). SANITIZER: the tool (default: compute-sanitizer); WITHIN: seconds
+# for all together, after which nothing more is started; LIMIT: the most seconds for any; WAITING: a directory with programs whose waits sleep (CMake:
+# BRIM_WAIT_NS), for racecheck of KDA's kernels, which records every look at a barrier; without it the ordinary ones are taken.
+# Run from the source directory (the engine's checkpoints). Leaves $OUT/sanitize/*.log and $OUT/sanitize.csv, a line each:
+# tool, selection, kernels looked at, launches looked at (where the tool tells), reports, what the program said, seconds, result.
+set -uo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+programs=$root/build/release/tests
+jobs=12
+while [ $# -ge 2 ]; do
+    case $1 in
+    --programs) programs=$2 ;;
+    -j) jobs=$2 ;;
+    *) break ;;
+    esac
+    shift 2
+done
+waiting=${WAITING:-$programs}
+sanitizer=${SANITIZER:-compute-sanitizer}
+out=${OUT:-out}
+within=${WITHIN:-3600}
+pattern=$(
+    IFS='|'
+    echo "$*"
+)
+mkdir -p "$out/sanitize"
+rm -f "$out"/sanitize/*
+
+# Each line: tool, selection, seconds, kernels (substrings of their names; - all), program and arguments.
+list=()
+add() { [[ "$1 $2" =~ ${pattern:-.} ]] && list+=("$*"); }
+
+# The handing over of packets, alone: reports here are the tool's own (docs/verification.md).
+for way in relay pair; do add racecheck "handover/$way" 30 - "$programs/gpu_sanitize_barrier" $way; done
+
+# KDA. One sequence whose last chunk is cut, so long that every stage, instance and panel is used twice; for the tools that
+# look at global memory so long that the ring is, too. Queue: five sequences in one CTA. Split: segments of two chunks,
+# gates that forget, then gates that do not and need the serial launch behind.
+kda_short() {
+    case $1 in
+    m128 | split*) echo 185 ;; m64) echo 217 ;; pair) echo 281 ;; queue) echo 57,33,0,70,1 ;;
+    c4-m128 | c5-m64) echo 409 ;; c4-m64) echo 281 ;; c6-m64) echo 537 ;; c8-m128) echo 921 ;;
+    esac
+}
+kda_wrap() {
+    case $1 in
+    c4-m128 | c5-m64) echo 537 ;; c4-m64) echo 377 ;; c6-m64) echo 697 ;; c8-m128) echo 1177 ;; *) kda_short "$1" ;;
+    esac
+}
+kda_routes="m128 m64 pair queue c4-m128 c4-m64 c5-m64 c6-m64 split split-join c8-m128"
+for gate in bound free; do
+    for route in $kda_routes; do
+        case $route in queue) few=few ;; *) few= ;; esac
+        # shellcheck disable=SC2086 # perhaps no word
+        add racecheck "kda/$route-$gate" 100 - "$waiting/gpu_sanitize_kda" "$route" $gate "$(kda_short "$route")" $few
+        case $route in
+        split*) add racecheck "kda/$route-$gate-weak" 100 - "$waiting/gpu_sanitize_kda" "$route" $gate "$(kda_short "$route")" weak ;;
+        esac
+        for tool in memcheck synccheck initcheck; do
+            # shellcheck disable=SC2086
+            add $tool "kda/$route-$gate" 60 - "$programs/gpu_sanitize_kda" "$route" $gate "$(kda_wrap "$route")" $few
+            case $route in
+            split*) add $tool "kda/$route-$gate-weak" 60 - "$programs/gpu_sanitize_kda" "$route" $gate "$(kda_wrap "$route")" weak ;;
+            esac
+        done
+    done
+done
+
+# The model's kernels and the engine. Racecheck looks at one family of kernels a process.
+add racecheck model/norm 60 rmsnorm "$programs/gpu_check_model" tiny rows
+add racecheck model/rotate 60 rotate "$programs/gpu_check_model" tiny rows
+add racecheck model/dense 60 dense "$programs/gpu_check_model" tiny dense
+add racecheck model/attn-decode 100 attn_decode "$programs/gpu_check_model" tiny attention
+add racecheck model/attn-prefill 100 attn_prefill "$programs/gpu_check_model" tiny attention
+add racecheck model/attn-any 60 attention_any "$programs/gpu_check_model" tiny attention
+add racecheck model/sample 100 sample "$programs/gpu_check_sample" tiny
+add racecheck model/engine-attention 100 attn_ "$programs/gpu_check_engine" tiny
+add racecheck model/engine-w4 100 w4_ "$programs/gpu_check_engine" tiny
+add racecheck model/engine-rest 100 dense,norm,rotate,sample,swiglu,embed "$programs/gpu_check_engine" tiny
+for tool in memcheck synccheck initcheck; do
+    for part in rows dense attention; do add $tool "model/$part" 60 - "$programs/gpu_check_model" tiny $part; done
+    add $tool model/sample 60 - "$programs/gpu_check_sample" tiny
+    add $tool model/engine 100 - "$programs/gpu_check_engine" tiny
+done
+
+# W4.
+for kernel in w4_cluster w4_tile,w4_reduce w4_matvec,w4_naive,w4_dequantize,w4_pack; do
+    add racecheck "w4/few-rows-${kernel//,/-}" 100 $kernel "$programs/gpu_check_w4" short
+done
+add racecheck w4/op 100 w4_tile,w4_reduce "$programs/gpu_check_w4_op" short
+add racecheck w4/stream 100 w4_stream "$programs/gpu_check_stream" short
+add racecheck w4/gemv-bf16 100 w4_gemv "$programs/gpu_check_gemv" bf16 short
+add racecheck w4/gemv-int8 100 w4_gemv "$programs/gpu_check_gemv" int8 short
+for tool in memcheck synccheck initcheck; do
+    add $tool w4/few-rows 100 - "$programs/gpu_check_w4" short
+    add $tool w4/op 100 - "$programs/gpu_check_w4_op" short
+    add $tool w4/stream 100 - "$programs/gpu_check_stream" short
+    add $tool w4/gemv 100 - "$programs/gpu_check_gemv" short
+done
+
+launches=
+"$sanitizer" --help 2>/dev/null | grep -q -e --dump-kernel-launches && launches=--dump-kernel-launches
+version=$("$sanitizer" --version 2>/dev/null | sed -n 's/^Version //p')
+
+# one TOOL SELECTION SECONDS KERNELS PROGRAM ARGUMENT...: a line of the table, by the log.
+one() {
+    local tool=$1 name=$2 limit=$3 kernels=$4 left=$((within - SECONDS))
+    shift 4
+    local log="$out/sanitize/$tool-${name//\//-}.log" arguments="${*:2}" options=() start status
+    [ $left -gt 3 ] || { echo "$tool,$name,$kernels,,,,0,not started" >"$log.csv" && return; }
+    [ "$limit" -le "${LIMIT:-$limit}" ] || limit=$LIMIT
+    [ "$limit" -le $left ] || limit=$left
+    case $kernels in -) ;; *) for k in ${kernels//,/ }; do options+=(--kernel-name "kns=$k"); done ;; esac
+    case $tool in racecheck) options+=(--racecheck-report "${RACECHECK_REPORT:-analysis}") ;; esac
+    start=$(date +%s%N)
+    # each talks to its program through ports of its own; a check lets calls fail on purpose: out of memory
+    options+=(--port "$port" --launch-timeout 60)
+    timeout -k 3 "$limit" "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 99 --print-limit 40 $launches \
+        "${options[@]}" "$@" >"$log" 2>&1
+    status=$?
+    local seconds=$((($(date +%s%N) - start) / 100000000)) reports said looked result
+    reports=$(sed -n 's/^=*= *\(RACECHECK\|ERROR\) SUMMARY: *\([0-9]*\).*/\2/p' "$log" | tail -1)
+    said=$(grep -E '^(ok|FAIL|SKIP) |passed, .* failed' "$log" | tail -1 | tr ',' ';')
+    looked=
+    [ -z "$launches" ] || looked=$(grep -i -E '^=+ .*launch' "$log" | grep -c -v -i -E 'filtered out|excluded|not checked|skipped')
+    case $status in
+    0) result=clean ;;
+    99) result=reports ;;
+    124 | 137) result="timeout" ;;
+    *) result="status $status" ;;
+    esac
+    [ "$result" != clean ] || [ "${reports:-x}" = 0 ] || result="no summary"
+    echo "$tool,$name,${kernels//,/ },$looked,$reports,$said (${arguments//,/ }),$((seconds / 10)).$((seconds % 10)),$result" >"$log.csv"
+}
+
+port=${PORT:-20000}
+for job in "${list[@]}"; do
+    port=$((port + 20))
+    [ "$(jobs -rp | wc -l)" -lt "$jobs" ] || wait -n
+    # shellcheck disable=SC2086 # a line of words
+    one $job &
+done
+wait
+{
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sed "s/^/# /; s/\$/; compute-sanitizer $version; $(date -u +%F)/"
+    echo "tool,selection,kernels,launches,reports,program,seconds,result"
+    for job in "${list[@]}"; do
+        read -r tool name _ <<<"$job"
+        cat "$out/sanitize/$tool-${name//\//-}.log.csv"
+    done
+} >"$out/sanitize.csv"
+rm -f "$out"/sanitize/*.log.csv
+awk -F, '!/^#/ && $1 != "tool" { n[$8]++ } END { for (r in n) printf "%d %s\n", n[r], r }' "$out/sanitize.csv"
+! awk -F, '!/^#/ && $1 != "tool" && $2 !~ /^handover/ && $8 != "clean"' "$out/sanitize.csv" | grep .
