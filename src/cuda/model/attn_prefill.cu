@@ -373,18 +373,23 @@ template <int n_group> BRIM_DEVICE void make_barriers(uint32_t bars)
         mbarrier_init(bar_full(bars, slot), 1);
         mbarrier_init(bar_empty(bars, slot), n_group * 128);
     }
-    fence_mbarrier_init();
 }
 
-/* Ends the first pass: whether a second must follow, whose barriers are there then. */
-template <int head_dim, int n_group> BRIM_DEVICE bool pass_again(uint32_t smem)
+/* End the first pass: whether a second must follow. No barrier here is for the whole block, because
+ * the roles come to different ones: the consumers agree among themselves, one warp of the producer
+ * waits for them all and the others for it. */
+template <int n_group> BRIM_DEVICE bool consume_again(uint32_t again)
 {
-    typedef layout<head_dim, n_group> L;
-    named_barrier_sync(4, 128 + 128 * n_group);
-    if (!ld_shared_u32(smem + L::AGAIN)) return false;
-    if (threadIdx.x == 0) make_barriers<n_group>(smem + L::BARS + L::PASS_BARS);
-    named_barrier_sync(4, 128 + 128 * n_group);
-    return true;
+    named_barrier_arrive(4, 32 + 128 * n_group);
+    named_barrier_sync(5, 128 * n_group);
+    return ld_shared_u32(again) != 0;
+}
+
+template <int n_group> BRIM_DEVICE bool produce_again(uint32_t again)
+{
+    if (threadIdx.x < n_group * 128 + 32) named_barrier_sync(4, 32 + 128 * n_group);
+    named_barrier_sync(3, 128);
+    return ld_shared_u32(again) != 0;
 }
 
 template <int head_dim, int n_group>
@@ -396,6 +401,8 @@ __global__ void __launch_bounds__(128 + 128 * n_group, 1)
     uint32_t smem = (smem_u32(smem_raw) + 1023) & ~1023u, bars = smem + L::BARS;
     if (threadIdx.x == 0) {
         make_barriers<n_group>(bars);
+        make_barriers<n_group>(bars + L::PASS_BARS);
+        fence_mbarrier_init();
         st_shared_u32(smem + L::AGAIN, 0);
         tma_prefetch_map(&p.q);
         tma_prefetch_map(&p.k);
@@ -414,14 +421,14 @@ __global__ void __launch_bounds__(128 + 128 * n_group, 1)
         if (n_group > 1) setmaxnreg_dec<40>();
         if (!inside) return;
         produce<head_dim, n_group>(p, smem, head, row0, n_key);
-        if (pass_again<head_dim, n_group>(smem))
+        if (produce_again<n_group>(smem + L::AGAIN))
             produce_finite<head_dim, n_group>(p, smem, head, row0, n_key);
     } else {
         if (n_group > 1) setmaxnreg_inc<232>();
         if (!inside) return;
         if (consume<head_dim, n_group, false>(a, smem, head, row0, first_pos, n_key))
             st_shared_u32(smem + L::AGAIN, 1);
-        if (pass_again<head_dim, n_group>(smem))
+        if (consume_again<n_group>(smem + L::AGAIN))
             consume<head_dim, n_group, true>(a, smem, head, row0, first_pos, n_key);
     }
 }

@@ -133,14 +133,17 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
      * wait for the kernel before; the others' weights need no barrier and wait for none. */
     const int n_first = min(p.n_stage, n_panel);
     if (warp_all == 0) {
-        if (lane < p.n_stage) {
-            mbarrier_init(full + lane * 8, 1);
-            mbarrier_init(empty + lane * 8, p.n_slab * 4);
-        }
-        if (lane == 31) mbarrier_init(joined, 1);
-        fence_mbarrier_init();
-        if (lane == 31)
+        if (lane == 0) {
+#pragma unroll 1
+            for (uint32_t at = full; at < full + p.n_stage * 8; at += 8) {
+                mbarrier_init(at, 1);
+                mbarrier_init(at + (empty - full), p.n_slab * 4);
+            }
+            mbarrier_init(joined, 1);
+            fence_mbarrier_init();
             mbarrier_arrive_expect_tx(joined, max(n_mine, 0) * (p.split - 1) * BLOCK_BYTES);
+        }
+        __syncwarp();
         if (!p.pdl && lane < n_first) load_x(lane, lane);
     }
 #pragma unroll 1
