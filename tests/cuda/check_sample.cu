@@ -97,6 +97,11 @@ static void check(const std::vector<float> &logits, const std::vector<int32_t> &
     a.temperature = s.temperature, a.top_p = s.top_p, a.min_p = s.min_p, a.top_k = s.top_k;
     a.repeat_penalty = s.penalty, a.recent = d_recent.ptr, a.n_recent = (int64_t)recent.size();
     a.uniform = d_uniform.ptr, a.id = id.ptr, a.advance = advance.ptr;
+    static device_array<uint8_t> work(brim_cuda_sample_bytes(1 << 20)); /* zeroed once */
+    static bool ready;
+    if (!ready) CHECK(cudaMemset(work.ptr, 0, work.n));
+    ready = true;
+    a.workspace = work.ptr;
     RUN(brim_cuda_sample(&a, NULL, &err));
     int32_t got = id.to_host()[0];
     choice want = reference(logits, ranges, recent, s, uniform);
@@ -156,6 +161,13 @@ int main(int argc, char **argv)
         one[(size_t)end - 1] = -5;
         check(none, ranges, {}, settings[0], 0.5f, "nothing but -infinity");
         for (int i : {0, 2, 5, 7}) check(one, ranges, {}, settings[i], 0.5f, "one candidate");
+    }
+    if (!is_short) { /* more than the likeliest's blocks look at in one round */
+        std::vector<float> logits = randoms(300001, &rng, 3);
+        for (float &x : logits) x = floorf(x * 4);
+        check(logits, {5, 290000, 290007, 300001}, {}, settings[0], 0.5f, "a long vocabulary");
+        logits[300000] = 1e9f;
+        check(logits, {5, 290000, 290007, 300001}, {}, settings[0], 0.5f, "the last of many");
     }
     printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
     return n_failed != 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * From logits to a token on the device: src/run/sampler.c in one cluster of 8 blocks.
+ * From logits to a token on the device: src/run/sampler.c in one cluster of 8 blocks; the likeliest
+ * token without a penalty is another kernel's (likeliest.cu).
  *
  * Block r has the ids r * chunk..., their logits and weights in shared memory. Candidates are
  * ordered by a 64-bit key as on the CPU: the larger logit first, the lower id of equals. With top-k
@@ -9,8 +10,7 @@
  * the CPU, and takes a scan. Sums are f64 in a fixed order. */
 #include <math_constants.h>
 
-#include "cuda/model/common.cuh"
-#include "cuda/model/ops.h"
+#include "cuda/model/sample.cuh"
 
 /* Outside the namespace: the emulator gives it storage by this name. */
 extern __shared__ float smem[];
@@ -18,11 +18,10 @@ extern __shared__ float smem[];
 namespace
 {
 
-enum { N_BLOCK = 8, N_THREAD = 1024, N_WARP = N_THREAD / 32, KEY_LOW_BITS = 32 };
+enum { N_BLOCK = 8, N_THREAD = 1024, N_WARP = N_THREAD / 32 };
 enum {
     N_BIN = 64,        /* eighths of (largest - logit) / temperature: what weighs e^-8 or more */
     MAX_SORTED = 2048, /* two keys a thread */
-    MAX_RANGES = 32,   /* kept in shared memory */
     BATCH = 5          /* loads of 4 logits in flight a thread: a vocabulary of 163,840 */
 };
 #define GREEDY_TEMPERATURE 1e-5f
@@ -45,23 +44,6 @@ struct exchange {
     int32_t ranges[2 * MAX_RANGES];
     unsigned long long sorted[MAX_SORTED]; /* of block 0 */
 };
-
-/* Float bits as an unsigned number of the same order; -0 equals 0. */
-BRIM_DEVICE uint32_t ordered_bits(float value)
-{
-    uint32_t bits = __float_as_uint(value + 0.0f);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-BRIM_DEVICE unsigned long long key_of(float logit, int id)
-{
-    return (unsigned long long)ordered_bits(logit) << KEY_LOW_BITS | (uint32_t)~id;
-}
-
-BRIM_DEVICE int key_id(unsigned long long key)
-{
-    return (int)~(uint32_t)key;
-}
 
 /* Sum over the block in thread 0, in the order of the threads' warps. */
 BRIM_DEVICE double block_total(exchange &x, double v)
@@ -93,15 +75,6 @@ BRIM_DEVICE double cluster_total(exchange &x, int &round, double v)
     return sum;
 }
 
-/* The largest of a warp in every lane. */
-BRIM_DEVICE unsigned long long warp_best(unsigned long long key)
-{
-    uint32_t high = (uint32_t)(key >> KEY_LOW_BITS), low = (uint32_t)key;
-    uint32_t most = __reduce_max_sync(0xFFFFFFFFu, high);
-    uint32_t of_most = __reduce_max_sync(0xFFFFFFFFu, high == most ? low : 0);
-    return (unsigned long long)most << KEY_LOW_BITS | of_most;
-}
-
 /* Largest over the cluster, in every thread. */
 BRIM_DEVICE unsigned long long cluster_max(exchange &x, int &round, unsigned long long v)
 {
@@ -119,13 +92,6 @@ BRIM_DEVICE unsigned long long cluster_max(exchange &x, int &round, unsigned lon
     unsigned long long largest = 0;
     for (int i = 0; i < N_BLOCK; i++) largest = x.key[set][i] > largest ? x.key[set][i] : largest;
     return largest;
-}
-
-BRIM_DEVICE bool may_choose(const int32_t *ranges, int n_range, int id)
-{
-    bool inside = false;
-    for (int r = 0; r < n_range; r++) inside |= id >= ranges[2 * r] && id < ranges[2 * r + 1];
-    return inside;
 }
 
 BRIM_DEVICE float key_logit(unsigned long long key)
@@ -420,7 +386,6 @@ __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
     const brim_cuda_sample_args &a = p.a;
     bool greedy = a.temperature < GREEDY_TEMPERATURE;
     bool penalty = a.recent && a.n_recent > 0 && a.repeat_penalty != 1.0f;
-    bool keep = !greedy || penalty; /* logits stay in shared memory */
     int rank = (int)cluster_ctarank(), round = 0, first = rank * p.chunk;
     int n = (int)a.n_vocab - first < p.chunk ? (int)a.n_vocab - first : p.chunk;
     if (n < 0) n = 0;
@@ -436,15 +401,10 @@ __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
     griddepcontrol_wait();
 
     best_seen b = {-CUDART_INF_F, -1, false};
-    if (!keep)
-        each_logit(a, x, first, n, [&](int i, bool inside, float logit) {
-            if (inside) see(b, logit, first + i);
-        });
-    else
-        each_logit(a, x, first, n, [&](int i, bool inside, float logit) {
-            logits[i] = inside ? logit : -CUDART_INF_F;
-            if (inside && !penalty) see(b, logit, first + i);
-        });
+    each_logit(a, x, first, n, [&](int i, bool inside, float logit) {
+        logits[i] = inside ? logit : -CUDART_INF_F;
+        if (inside && !penalty) see(b, logit, first + i);
+    });
     if (penalty) {
         __syncthreads();
         for (int64_t j = threadIdx.x; j < a.n_recent; j += N_THREAD) {
@@ -532,7 +492,7 @@ enum { MAX_SMEM_BYTES = 204 * 1024 };
 extern "C" size_t brim_cuda_sample_bytes(int64_t n_vocab)
 {
     (void)n_vocab;
-    return 0;
+    return BRIM_CUDA_LIKELIEST_BYTES;
 }
 
 extern "C" brim_status brim_cuda_sample(const struct brim_cuda_sample_args *args, void *stream,
@@ -542,6 +502,7 @@ extern "C" brim_status brim_cuda_sample(const struct brim_cuda_sample_args *args
                  "sample: n_vocab %lld is not 1..%d", (long long)args->n_vocab, INT32_MAX);
     bool keep = args->temperature >= GREEDY_TEMPERATURE ||
                 (args->recent && args->n_recent > 0 && args->repeat_penalty != 1.0f);
+    if (!keep) return brim_cuda_likeliest(args, stream, err);
     sample_params p = {};
     p.a = *args;
     p.chunk = (int)chunk_of(args->n_vocab);
@@ -551,7 +512,7 @@ extern "C" brim_status brim_cuda_sample(const struct brim_cuda_sample_args *args
     shape.block = dim3(N_THREAD);
     shape.cluster = N_BLOCK;
     shape.pdl = args->pdl;
-    int64_t smem_bytes = keep ? (int64_t)p.chunk * 2 * (int64_t)sizeof(float) : 0;
+    int64_t smem_bytes = (int64_t)p.chunk * 2 * (int64_t)sizeof(float);
     BRIM_REQUIRE(err, smem_bytes <= MAX_SMEM_BYTES, BRIM_E_UNSUPPORTED,
                  "sample: %lld candidates, at most %d fit the device's shared memory",
                  (long long)args->n_vocab, MAX_SMEM_BYTES / 8 * N_BLOCK);
