@@ -44,13 +44,14 @@ struct brim_w4_cluster_layout brim_w4_cluster_lay_out(const struct brim_w4_clust
     /* 228 KB a multiprocessor, 1 KB of each CTA reserved, 1 KB for barriers. */
     const int budget = (228 / plan->n_resident - 2) * 1024;
     /* The sums of a warp pass through the memory of its weights when parts are joined. */
-    out.warp_bytes =
-        brim_w4_cluster_depth(plan->n_token) * (UNIT_BYTES + 128 / group * param_bytes * 32);
+    const int n_panel = (int)brim_ceil_div(plan->n_unit, plan->split);
+    int depth = (int)brim_ceil_div(n_panel, plan->n_part);
+    if (depth > brim_w4_cluster_depth(plan->n_token)) depth = brim_w4_cluster_depth(plan->n_token);
+    out.warp_bytes = depth * (UNIT_BYTES + 128 / group * param_bytes * 32);
     if (plan->n_part > 1 && out.warp_bytes < plan->n_token * 64)
         out.warp_bytes = plan->n_token * 64;
     out.n_own = (int)brim_ceil_div(n_block, plan->split);
     const int weights = n_warp * out.warp_bytes, join = plan->split * out.n_own * BLOCK_BYTES;
-    const int n_panel = (int)brim_ceil_div(plan->n_unit, plan->split);
     const int wanted = n_panel < BRIM_W4_CLUSTER_STAGES ? n_panel : BRIM_W4_CLUSTER_STAGES;
     const int enough = wanted < 4 ? wanted : 4;
     const int apart = weights + join + enough * stage_bytes <= budget;

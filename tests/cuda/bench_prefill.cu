@@ -5,8 +5,7 @@
  * `stream` until they have run, `graph` a replay, `layer` a 36th of that. Then the replay
  * without some of the kernels: what each adds to the chain.
  *   gpu_bench_prefill [rows ...]
- *   gpu_bench_prefill plans ROWS PRODUCT   every schedule of one product (0 qkv, 1 o, 2 gate and
- *                                          up, 3 down) in the chain */
+ *   gpu_bench_prefill search ROWS own|half ROUNDS   schedules of the products in the chain */
 #include <functional>
 
 #include "base/clock.h"
@@ -42,6 +41,7 @@ struct chain {
     device_array<uint16_t> normed, q, mixed, hidden, cache;
     device_array<int64_t> first_pos;
     int64_t n_position;
+    int n_layer = N_LAYER;
 
     chain(int64_t rows, matrix *m)
         : n_row(rows), weights(m), x((size_t)rows * N_EMBD), qkv((size_t)rows * n_out[QKV]),
@@ -91,7 +91,7 @@ struct chain {
     }
     void launch(int what)
     {
-        for (int l = 0; l < N_LAYER; l++) {
+        for (int l = 0; l < n_layer; l++) {
             if (what & NORMS) norm();
             if (what & 1 << QKV) product(QKV, l, normed.ptr, qkv.ptr, BRIM_W4_STORE_F32);
             attend(l, what);
@@ -138,36 +138,31 @@ static void bench(matrix *weights, int64_t rows)
     fflush(stdout);
 }
 
-/* Schedules of product i, the others as they are. */
-static void plans(matrix *weights, int64_t rows, int i)
+/* Schedules that may be worth a measurement; resident: the share of a multiprocessor's shared
+ * memory that a CTA keeps to, 1 / resident. */
+static std::vector<brim_w4_hopper_plan> schedules(int64_t rows, int i)
 {
-    chain c(rows, weights);
-    const brim_w4_hopper_plan own = c.plans[i];
-    auto line = [&](const brim_w4_hopper_plan &plan) {
-        c.plans[i] = plan;
-        char text[96];
-        brim_w4_hopper_plan_print(&plan, text, sizeof text);
-        printf("%lld,%s,%s,%d,%lld,%.2f\n", (long long)rows, names[i], text,
-               plan.kernel == BRIM_W4_KERNEL_CLUSTER ? plan.cluster.n_resident : 1,
-               (long long)brim_w4_hopper_plan_ctas(&plan), c.graph(ALL, 5) / N_LAYER);
+    std::vector<brim_w4_hopper_plan> all;
+    auto add = [&](const brim_w4_hopper_plan &plan) {
+        const int64_t n_cta = brim_w4_hopper_plan_ctas(&plan);
+        if (n_cta >= 64 && n_cta <= 2 * n_sm) all.push_back(plan);
     };
-    line(own);
     if (rows <= 128) {
         const int most = brim_w4_cluster_max_warpgroups((int)(rows + 15) / 16 * 16);
         for (int code = 0; code < 8 * 5 * 5; code++) {
             const int split = code % 8 + 1, n_part = code / 8 % 5 + 1, n_slab = code / 40 + 1;
             if (n_slab * n_part > most) continue;
+            int n_byte = 0;
             for (int resident = 1; resident <= 3; resident++) {
                 brim_w4_hopper_plan plan = {};
                 plan.kernel = BRIM_W4_KERNEL_CLUSTER;
                 plan.cluster =
                     brim_w4_cluster_plan_pin(rows, n_in[i], n_out[i], n_sm, n_slab, n_part, split);
-                if (resident < plan.cluster.n_resident) continue;
                 plan.cluster.n_resident = resident;
-                const int64_t n_cta = brim_w4_hopper_plan_ctas(&plan);
-                if (n_cta < 60 || n_cta > 2 * n_sm) continue;
-                if (!brim_w4_cluster_lay_out(&plan.cluster, 128, 2).n_stage) continue;
-                line(plan);
+                const brim_w4_cluster_layout l = brim_w4_cluster_lay_out(&plan.cluster, 128, 2);
+                if (!l.n_stage || l.n_byte == n_byte) continue;
+                n_byte = l.n_byte;
+                add(plan);
             }
         }
     }
@@ -175,15 +170,59 @@ static void plans(matrix *weights, int64_t rows, int i)
         for (int code = 0; code < 8 * 4 * 3; code++) {
             const int split = code % 8 + 1, n_slab = code / 8 % 4 + 1,
                       n_token = 64 + code / 32 * 32;
+            if (n_token > 64 && n_token - 64 >= rows) continue;
             brim_w4_hopper_plan plan = {};
             plan.kernel = BRIM_W4_KERNEL_STREAM;
             plan.stream =
                 brim_w4_stream_plan_pin(rows, n_in[i], n_out[i], n_sm, n_token, n_slab, split);
-            const int64_t n_cta = brim_w4_hopper_plan_ctas(&plan);
-            if (n_cta >= 60 && n_cta <= 2 * n_sm) line(plan);
+            add(plan);
         }
     }
-    fflush(stdout);
+    return all;
+}
+
+/* Products in turn take each schedule, the others as they are, and keep the fastest; from the
+ * engine's schedules, or with `half` from those that leave room for the next kernel's CTAs. */
+static void search(matrix *weights, int64_t rows, bool half, int n_round)
+{
+    enum { LAYERS = 12, SAMPLES = 5 };
+    chain c(rows, weights);
+    c.n_layer = LAYERS;
+    for (auto &plan : c.plans)
+        if (half && plan.kernel == BRIM_W4_KERNEL_CLUSTER) {
+            brim_w4_cluster_plan &p = plan.cluster;
+            if (p.n_slab > 3) {
+                const int64_t n_unit_in = p.n_unit * BRIM_W4_UNIT;
+                p = brim_w4_cluster_plan_pin(rows, n_unit_in, p.n_tile_out * p.n_slab * 64, n_sm, 3,
+                                             1, 1);
+            }
+            p.n_resident = 2;
+        }
+    auto line = [&](int round, int i) {
+        char text[96];
+        brim_w4_hopper_plan_print(&c.plans[i], text, sizeof text);
+        const bool cluster = c.plans[i].kernel == BRIM_W4_KERNEL_CLUSTER;
+        const double us = c.graph(ALL, SAMPLES) / LAYERS;
+        printf("%lld,%s,%d,%s,%s,%d,%lld,%.2f\n", (long long)rows, half ? "half" : "own", round,
+               names[i], text, cluster ? c.plans[i].cluster.n_resident : 1,
+               (long long)brim_w4_hopper_plan_ctas(&c.plans[i]), us);
+        return us;
+    };
+    double best = line(0, 0);
+    for (int i = 1; i < N_PRODUCT; i++) best = std::min(best, line(0, i));
+    for (int round = 1; round <= n_round; round++) {
+        for (int i : {GATE_UP, DOWN, QKV, O}) {
+            brim_w4_hopper_plan kept = c.plans[i];
+            for (const brim_w4_hopper_plan &plan : schedules(rows, i)) {
+                c.plans[i] = plan;
+                const double us = line(round, i);
+                if (us < best) best = us, kept = plan;
+            }
+            c.plans[i] = kept;
+            best = line(round, i); /* again: of many samples the least is lucky */
+        }
+        fflush(stdout);
+    }
 }
 
 int main(int argc, char **argv)
@@ -200,9 +239,9 @@ int main(int argc, char **argv)
                         {n_in[O], n_out[O] * SETS},
                         {n_in[GATE_UP], n_out[GATE_UP] * SETS},
                         {n_in[DOWN], n_out[DOWN] * SETS}};
-    if (argc == 4 && !strcmp(argv[1], "plans")) {
-        printf("rows,product,plan,resident,ctas,layer\n");
-        plans(weights, atoi(argv[2]), atoi(argv[3]) % N_PRODUCT);
+    if (argc == 5 && !strcmp(argv[1], "search")) {
+        printf("rows,from,round,product,plan,resident,ctas,layer\n");
+        search(weights, atoi(argv[2]), !strcmp(argv[3], "half"), atoi(argv[4]));
         return 0;
     }
     printf("rows,part,launch,stream,graph,layer\n");
