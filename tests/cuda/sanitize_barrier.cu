@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The ways in which KDA's kernels hand a packet from its writers to its readers, each alone in a
+ * The ways in which the kernels hand shared memory from its writers to its readers, each alone in a
  * kernel of its own and correct by the PTX memory model, for racecheck beside the kernels: what is
  * reported here too is no fault of theirs (docs/verification.md).
- *     sanitize_barrier relay|pair
+ *     sanitize_barrier relay|pair|load|acked|join
  * relay: 128 threads write a stage and meet at a named barrier, then one of them arrives at the
  * mbarrier that the readers wait for; the readers' four warps arrive at the one that the writers
  * wait for. pair: the same in both CTAs of a cluster by turns, and the one thread also pushes the
  * stage into the other CTA's; a stage is free when this CTA's readers have arrived and a fifth warp
- * of the other says that the push has. Every number is checked. Exit status 1 on a wrong one. */
+ * of the other says that the push has. load: one lane fills the stages by bulk loads, each when the
+ * readers' four warps have arrived. acked: there another lane waits for the load and arrives as
+ * well. join: two CTAs write lines that each other's warps add, the own ones by ordinary stores
+ * before a named barrier, the others by st.async. Every number is checked. Exit status 1 on a wrong
+ * one. */
 #include <string.h>
 
 #include "cuda_ok.h"
@@ -20,7 +24,9 @@ enum { STAGE_BYTES = 512, AT_FULL = N_STAGE * STAGE_BYTES, AT_MINE = AT_FULL + 8
 enum { AT_THEIRS = AT_MINE + 8 * N_STAGE, SMEM_BYTES = AT_THEIRS + 8 * N_STAGE };
 
 struct handover {
-    float *sum; /* of each reader of each CTA */
+    float *sum;        /* of each reader of each CTA */
+    const float *from; /* load, acked: N_CHUNK packets */
+    bool acked;
 };
 
 /* The thread's four numbers of chunk c: its lane's among 128. */
@@ -114,38 +120,129 @@ static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_pair(handove
     cluster_sync();
 }
 
+/* One loading lane, in the first warp behind the readers; one that acknowledges, in the second. */
+static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_load(handover p)
+{
+    __shared__ __align__(128) char raw[SMEM_BYTES];
+    uint32_t base = smem_u32(raw), full = base + AT_FULL, free = base + AT_MINE;
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (int i = 0; i < N_STAGE; i++) {
+            mbarrier_init(full + 8 * i, 1);
+            mbarrier_init(free + 8 * i, N_READER / 32 + (p.acked ? 1 : 0));
+        }
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+    float sum = 0;
+    for (int c = 0; c < N_CHUNK; c++) {
+        uint32_t s = (uint32_t)c % N_STAGE, use = (uint32_t)c / N_STAGE;
+        if (threadIdx.x < N_READER) {
+            mbarrier_wait(full + 8 * s, use & 1);
+            sum += read_stage(base + s * STAGE_BYTES);
+            __syncwarp();
+            if ((threadIdx.x & 31) == 0) mbarrier_arrive(free + 8 * s);
+        } else if (threadIdx.x == N_READER) {
+            if (use > 0) mbarrier_wait(free + 8 * s, (use - 1) & 1);
+            mbarrier_arrive_expect_tx(full + 8 * s, STAGE_BYTES);
+            bulk_load(base + s * STAGE_BYTES, p.from + c * (STAGE_BYTES / 4), STAGE_BYTES,
+                      full + 8 * s);
+        } else if (threadIdx.x == N_READER + 32 && p.acked) {
+            mbarrier_wait(full + 8 * s, use & 1);
+            mbarrier_arrive(free + 8 * s);
+        }
+    }
+    if (threadIdx.x < N_READER) p.sum[threadIdx.x] = sum;
+}
+
+/* Lines [from CTA][warp][lane] of 16 bytes; warp w of a CTA writes line w of both CTAs, and adds in
+ * its own the two of warp w + 1. */
+static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_join(handover p)
+{
+    enum { LINE = 512, N_LINE = N_READER / 32, AT_BAR = 2 * N_LINE * LINE };
+    __shared__ __align__(128) char raw[AT_BAR + 16];
+    uint32_t base = smem_u32(raw), joined = base + AT_BAR, rank = cluster_ctarank();
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) {
+        mbarrier_init(joined, 1);
+        fence_mbarrier_init();
+        mbarrier_arrive_expect_tx(joined, N_LINE * LINE);
+    }
+    cluster_sync();
+    if (threadIdx.x < N_READER) {
+        uint32_t to = base + (rank * N_LINE + warp) * LINE + lane * 16;
+        for (uint32_t owner = 0; owner < 2; owner++) {
+            float first = (float)(4 * threadIdx.x + 1000 * rank + 2000 * owner);
+            float4 v = make_float4(first, first + 1, first + 2, first + 3);
+            if (owner == rank)
+                st_shared_v4(to, v);
+            else
+                st_async_v4(mapa_u32(to, owner), v, mapa_u32(joined, owner));
+        }
+        named_barrier_sync(1, N_READER);
+        mbarrier_wait(joined, 0);
+        uint32_t at = base + (warp + 1) % N_LINE * LINE + lane * 16;
+        float4 a = ld_shared_v4_f32(at), b = ld_shared_v4_f32(at + N_LINE * LINE);
+        p.sum[rank * N_READER + threadIdx.x] = a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w;
+    }
+    cluster_sync();
+}
+
+/* What reader i of CTA `rank` must have. */
+static float want_of(bool join, int rank, int i)
+{
+    float want = 0;
+    if (join) {
+        for (int from = 0; from < 2; from++)
+            for (int e = 0; e < 4; e++)
+                want += (float)(4 * ((i + 32) % N_READER) + e + 1000 * from + 2000 * rank);
+        return want;
+    }
+    for (int c = 0; c < N_CHUNK; c++)
+        for (int e = 0; e < 4; e++) want += (float)(128 * c + 4 * (i & 31) + e);
+    return want;
+}
+
+static brim_status run(const char *way, const handover &p, brim_launch_shape shape, brim_error *err)
+{
+    if (!strcmp(way, "relay")) return BRIM_LAUNCH(brim_sanitize_relay, shape, 0, p, err);
+    if (!strcmp(way, "pair")) return BRIM_LAUNCH(brim_sanitize_pair, shape, 0, p, err);
+    if (!strcmp(way, "join")) return BRIM_LAUNCH(brim_sanitize_join, shape, 0, p, err);
+    return BRIM_LAUNCH(brim_sanitize_load, shape, 0, p, err);
+}
+
 int main(int argc, char **argv)
 {
-    int n_device;
-    if (argc != 2 || (strcmp(argv[1], "relay") && strcmp(argv[1], "pair"))) {
-        printf("sanitize_barrier relay|pair\n");
+    static const char *const ways[] = {"relay", "pair", "load", "acked", "join"};
+    const char *way = NULL;
+    for (const char *w : ways)
+        if (argc == 2 && !strcmp(argv[1], w)) way = w;
+    if (!way) {
+        printf("sanitize_barrier relay|pair|load|acked|join\n");
         return 2;
     }
+    int n_device;
     if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
         printf("SKIP: no CUDA device\n");
         return 77;
     }
-    bool pair = !strcmp(argv[1], "pair");
-    int n = pair ? 2 * N_READER : N_READER;
-    float host[2 * N_READER];
+    int n_cta = !strcmp(way, "pair") || !strcmp(way, "join") ? 2 : 1, n = n_cta * N_READER;
+    float packets[N_CHUNK * STAGE_BYTES / 4], host[2 * N_READER];
+    for (int i = 0; i < N_CHUNK * STAGE_BYTES / 4; i++) packets[i] = (float)i;
+    void *from = device_alloc(sizeof packets);
+    CUDA_OK(cudaMemcpy(from, packets, sizeof packets, cudaMemcpyHostToDevice));
     brim_error err = {};
-    handover p = {(float *)device_alloc(sizeof host)};
+    handover p = {(float *)device_alloc(sizeof host), (const float *)from, !strcmp(way, "acked")};
     brim_launch_shape shape = {};
-    shape.grid = dim3(pair ? 2 : 1), shape.block = dim3(N_THREAD), shape.cluster = pair ? 2 : 1;
-    brim_status status = pair ? BRIM_LAUNCH(brim_sanitize_pair, shape, 0, p, &err)
-                              : BRIM_LAUNCH(brim_sanitize_relay, shape, 0, p, &err);
-    if (status != BRIM_OK) {
-        printf("FAIL %s: %s\n", argv[1], err.text);
+    shape.grid = dim3(n_cta), shape.block = dim3(N_THREAD), shape.cluster = n_cta;
+    if (run(way, p, shape, &err) != BRIM_OK) {
+        printf("FAIL %s: %s\n", way, err.text);
         return 1;
     }
     CUDA_OK(cudaMemcpy(host, p.sum, (size_t)n * 4, cudaMemcpyDeviceToHost));
     int n_wrong = 0;
-    for (int i = 0; i < n; i++) {
-        float want = 0;
-        for (int c = 0; c < N_CHUNK; c++)
-            for (int e = 0; e < 4; e++) want += (float)(128 * c + 4 * (i & 31) + e);
-        n_wrong += host[i] != want;
-    }
-    printf("%s %s: %d of %d sums are wrong\n", n_wrong ? "FAIL" : "ok", argv[1], n_wrong, n);
+    for (int i = 0; i < n; i++)
+        n_wrong += host[i] != want_of(!strcmp(way, "join"), i / N_READER, i % N_READER);
+    printf("%s %s: %d of %d sums are wrong\n", n_wrong ? "FAIL" : "ok", way, n_wrong, n);
     return n_wrong != 0;
 }

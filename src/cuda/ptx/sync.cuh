@@ -80,8 +80,10 @@ BRIM_DEVICE bool mbarrier_test(uint32_t bar, uint32_t parity)
     return done != 0;
 }
 
-/* In every loop that waits. A build for compute-sanitizer, which records each look of each thread
- * at a barrier, sleeps there (CMake: BRIM_WAIT_NS); any other does nothing. */
+/* In every loop that waits. A build for racecheck, which records each look of each thread at a
+ * barrier, sleeps there (CMake: BRIM_WAIT_NS); any other does nothing. In that build too the first
+ * half of a cluster barrier is the whole and the second nothing: racecheck holds who waits for a
+ * phase until every thread of the cluster does, and some wait only at their end. */
 #ifdef BRIM_WAIT_NS
 #define BRIM_WAITING() asm volatile("nanosleep.u32 %0;" ::"n"(BRIM_WAIT_NS))
 #else
@@ -191,6 +193,9 @@ BRIM_DEVICE uint32_t cluster_ctarank(void)
 BRIM_DEVICE void cluster_arrive(void)
 {
     asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#ifdef BRIM_WAIT_NS
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
 }
 
 BRIM_DEVICE uint32_t cluster_id_x(void)
@@ -216,11 +221,16 @@ BRIM_DEVICE void cluster_sync(void)
 BRIM_DEVICE void cluster_arrive_relaxed(void)
 {
     asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#ifdef BRIM_WAIT_NS
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
 }
 
 BRIM_DEVICE void cluster_wait(void)
 {
+#ifndef BRIM_WAIT_NS
     asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
 }
 
 /* To an address from mapa. */

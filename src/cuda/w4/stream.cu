@@ -299,7 +299,8 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
                     if (l >= n_line) break;
                     const int slab = l / (n_tok / 8), i = l / 4 % (n_tok / 32), w = l % 4;
                     float4 v[4];
-                    sum_lines(join + own * LINE, p.n_own * LINE, p.split, v);
+                    /* dry: of the ring, since others may be through here already */
+                    sum_lines(dry ? ring : join + own * LINE, dry ? 0 : p.n_own * LINE, p.split, v);
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         v[i].x *= unfold, v[i].y *= unfold, v[i].z *= unfold, v[i].w *= unfold;
