@@ -3,9 +3,10 @@
  * kernel of its own and correct by the PTX memory model, for racecheck beside the kernels: what is
  * reported here too is no fault of theirs (docs/verification.md).
  *     sanitize_barrier relay|pair|load|acked|join
- * relay: 128 threads write a stage and meet at a named barrier, then one of them arrives at the
- * mbarrier that the readers wait for; the readers' four warps arrive at the one that the writers
- * wait for. pair: the same in both CTAs of a cluster by turns, and the one thread also pushes the
+ * relay: 128 threads write a stage, with a step in which they read each other's numbers in it, and
+ * meet at a named barrier, then one of them arrives at the mbarrier that the readers wait for; the
+ * readers' four warps arrive at the one that the writers wait for; two such groups write chunks by
+ * turns. pair: one step in both CTAs of a cluster by turns, and the one thread also pushes the
  * stage into the other CTA's; a stage is free when this CTA's readers have arrived and a fifth warp
  * of the other says that the push has. load: one lane fills the stages by bulk loads, each when the
  * readers' four warps have arrived. acked: there another lane waits for the load and arrives as
@@ -19,7 +20,8 @@
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/sync.cuh"
 
-enum { N_READER = 128, N_WRITER = 128, N_THREAD = 288, N_STAGE = 2, N_CHUNK = 8 };
+enum { N_READER = 128, N_WRITER = 128, N_STAGE = 2, N_CHUNK = 14 };
+enum { N_THREAD = 288, RELAY_THREAD = N_READER + 2 * N_WRITER };
 enum { STAGE_BYTES = 512, AT_FULL = N_STAGE * STAGE_BYTES, AT_MINE = AT_FULL + 8 * N_STAGE };
 enum { AT_THEIRS = AT_MINE + 8 * N_STAGE, SMEM_BYTES = AT_THEIRS + 8 * N_STAGE };
 
@@ -44,34 +46,43 @@ BRIM_DEVICE void write_stage(uint32_t stage, int c)
     named_barrier_sync(1, N_WRITER);
 }
 
-static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_relay(handover p)
+/* Group g of the writers has chunks g, g + 2, ...; three stages, so that both come to each. A
+ * stage: the numbers as they are first written, half a stage on, then as they are read. */
+static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_relay(handover p)
 {
-    __shared__ __align__(128) char raw[SMEM_BYTES];
-    uint32_t base = smem_u32(raw), full = base + AT_FULL, free = base + AT_MINE;
+    enum { STAGES = 3, BYTES = 2 * STAGE_BYTES };
+    __shared__ __align__(128) char raw[STAGES * BYTES + 16 * STAGES];
+    uint32_t base = smem_u32(raw), full = base + STAGES * BYTES, free = full + 8 * STAGES;
     if (threadIdx.x == 0) {
 #pragma unroll
-        for (int i = 0; i < N_STAGE; i++) {
+        for (int i = 0; i < STAGES; i++) {
             mbarrier_init(full + 8 * i, 1);
             mbarrier_init(free + 8 * i, N_READER / 32);
         }
         fence_mbarrier_init();
     }
     __syncthreads();
+    int group = (int)(threadIdx.x - N_READER) / N_WRITER, i = threadIdx.x % N_WRITER;
     float sum = 0;
     for (int c = 0; c < N_CHUNK; c++) {
-        uint32_t s = (uint32_t)c % N_STAGE, use = (uint32_t)c / N_STAGE;
+        uint32_t s = (uint32_t)c % STAGES, use = (uint32_t)c / STAGES, stage = base + s * BYTES;
         if (threadIdx.x < N_READER) {
             mbarrier_wait(full + 8 * s, use & 1);
-            sum += read_stage(base + s * STAGE_BYTES);
+            sum += read_stage(stage);
             __syncwarp();
             if ((threadIdx.x & 31) == 0) mbarrier_arrive(free + 8 * s);
-        } else if (threadIdx.x < N_READER + N_WRITER) {
+        } else if (group == c % 2) {
             if (use > 0) mbarrier_wait(free + 8 * s, (use - 1) & 1);
-            write_stage(base + s * STAGE_BYTES, c);
-            if (threadIdx.x == N_READER) mbarrier_arrive(full + 8 * s);
+            st_shared_f32(stage + STAGE_BYTES + 4 * i, (float)(128 * c + i));
+            named_barrier_sync(1 + group, N_WRITER);
+            int other = (i + N_WRITER / 2) % N_WRITER;
+            float x = ld_shared_f32(stage + STAGE_BYTES + 4 * other);
+            st_shared_f32(stage + 4 * other, x);
+            named_barrier_sync(1 + group, N_WRITER);
+            if (i == 0) mbarrier_arrive(full + 8 * s);
         }
     }
-    if (threadIdx.x < N_READER) p.sum[blockIdx.x * N_READER + threadIdx.x] = sum;
+    if (threadIdx.x < N_READER) p.sum[threadIdx.x] = sum;
 }
 
 /* Chunk c is written by CTA c % 2 and lies in stage c % 2 of both. */
@@ -234,7 +245,8 @@ int main(int argc, char **argv)
     brim_error err = {};
     handover p = {(float *)device_alloc(sizeof host), (const float *)from, !strcmp(way, "acked")};
     brim_launch_shape shape = {};
-    shape.grid = dim3(n_cta), shape.block = dim3(N_THREAD), shape.cluster = n_cta;
+    shape.grid = dim3(n_cta), shape.cluster = n_cta;
+    shape.block = dim3(!strcmp(way, "relay") ? RELAY_THREAD : N_THREAD);
     if (run(way, p, shape, &err) != BRIM_OK) {
         printf("FAIL %s: %s\n", way, err.text);
         return 1;
