@@ -4,7 +4,7 @@
 # tool and selection, N at a time (default: 12), each ended after its own limit. PATTERN: selections whose "tool group/name"
 # matches this extended regular expression (default: all). SANITIZER: the tool (default: compute-sanitizer); WITHIN: seconds
 # for all together, after which nothing more is started; LIMIT: the most seconds for any. WAITING: a directory with programs
-# of a build for racecheck (CMake: BRIM_WAIT_NS=100000; src/cuda/ptx/sync.cuh), without which some of it does not end.
+# of a build for racecheck of KDA and gemv (CMake: BRIM_WAIT_NS=100000; src/cuda/ptx/sync.cuh), without which it does not end.
 # Run from the source directory (the engine's checkpoints). Leaves $OUT/sanitize/*.log and $OUT/sanitize.csv, a line each:
 # tool, selection, kernels looked at, reports, their kinds, what the program said, seconds, result. Racecheck's reports of some
 # KDA routes are "as handover", and no failure, where the same run has such a kind for a small correct program
@@ -37,7 +37,7 @@ list=()
 add() { [[ "$1 $2" =~ ${pattern:-.} ]] && list+=("$*"); }
 
 # The ways of handing over, alone: reports here are the tool's own (docs/verification.md).
-for way in relay pair load acked join; do add racecheck "handover/$way" 30 - "$waiting/gpu_sanitize_barrier" $way; done
+for way in relay pair load acked join; do add racecheck "handover/$way" 30 - "$programs/gpu_sanitize_barrier" $way; done
 
 # KDA. One sequence whose last chunk is cut, so long that every stage, instance and panel is used twice; for the tools that
 # look at global memory so long that the ring is, too. Queue: five sequences in one CTA. Split: segments of two chunks,
@@ -74,16 +74,16 @@ for gate in bound free; do
 done
 
 # The model's kernels and the engine. Racecheck looks at one family of kernels a process.
-add racecheck model/norm 60 rmsnorm "$waiting/gpu_check_model" tiny rows
-add racecheck model/rotate 60 rotate "$waiting/gpu_check_model" tiny rows
-add racecheck model/dense 60 dense "$waiting/gpu_check_model" tiny dense
-add racecheck model/attn-decode 100 attn_decode "$waiting/gpu_check_model" tiny attention
-add racecheck model/attn-prefill 100 attn_prefill "$waiting/gpu_check_model" tiny attention
-add racecheck model/attn-any 60 attention_any "$waiting/gpu_check_model" tiny attention
-for part in 0 1 2; do add racecheck model/sample-$part 200 sample "$waiting/gpu_check_sample" tiny $part; done
-add racecheck model/engine-attention 100 attn_ "$waiting/gpu_check_engine" tiny
-add racecheck model/engine-w4 100 w4_ "$waiting/gpu_check_engine" tiny
-add racecheck model/engine-rest 100 dense,norm,rotate,swiglu,embed "$waiting/gpu_check_engine" tiny
+add racecheck model/norm 60 rmsnorm "$programs/gpu_check_model" tiny rows
+add racecheck model/rotate 60 rotate "$programs/gpu_check_model" tiny rows
+add racecheck model/dense 60 dense "$programs/gpu_check_model" tiny dense
+add racecheck model/attn-decode 100 attn_decode "$programs/gpu_check_model" tiny attention
+add racecheck model/attn-prefill 100 attn_prefill "$programs/gpu_check_model" tiny attention
+add racecheck model/attn-any 60 attention_any "$programs/gpu_check_model" tiny attention
+for part in 0 1 2; do add racecheck model/sample-$part 200 sample "$programs/gpu_check_sample" tiny $part; done
+add racecheck model/engine-attention 100 attn_ "$programs/gpu_check_engine" tiny
+add racecheck model/engine-w4 100 w4_ "$programs/gpu_check_engine" tiny
+add racecheck model/engine-rest 100 dense,norm,rotate,swiglu,embed "$programs/gpu_check_engine" tiny
 for tool in memcheck synccheck initcheck; do
     for part in rows dense attention; do add $tool "model/$part" 60 - "$programs/gpu_check_model" tiny $part; done
     for part in 0 1 2; do add $tool model/sample-$part 60 - "$programs/gpu_check_sample" tiny $part; done
@@ -92,10 +92,10 @@ done
 
 # W4.
 for kernel in w4_cluster w4_tile,w4_reduce w4_matvec,w4_naive,w4_dequantize,w4_pack; do
-    add racecheck "w4/few-rows-${kernel//,/-}" 100 $kernel "$waiting/gpu_check_w4" short
+    add racecheck "w4/few-rows-${kernel//,/-}" 100 $kernel "$programs/gpu_check_w4" short
 done
-add racecheck w4/op 100 w4_tile,w4_reduce "$waiting/gpu_check_w4_op" short
-add racecheck w4/stream 100 w4_stream "$waiting/gpu_check_stream" short
+add racecheck w4/op 100 w4_tile,w4_reduce "$programs/gpu_check_w4_op" short
+add racecheck w4/stream 100 w4_stream "$programs/gpu_check_stream" short
 add racecheck w4/gemv-bf16 200 w4_gemv "$waiting/gpu_check_gemv" bf16 short
 add racecheck w4/gemv-int8 200 w4_gemv "$waiting/gpu_check_gemv" int8 short
 for tool in memcheck synccheck initcheck; do
