@@ -10,8 +10,8 @@
 #   w4-op               the public W4 operator: values, launches, bits, refusals
 #   model-kernels       the model's own kernels and the sampler against plain C
 #   model               the whole engine: goldens at every level, CPU beside GPU
-#   sanitize-GROUP[-TOOL]  GROUP w4, model or kda: compute-sanitizer's TOOL (default: memcheck, synccheck, racecheck and
-#                       initcheck) over their short forms; `sanitize` is the first two tools over all three groups
+#   sanitize[-GROUP[-TOOL]]  GROUP w4, model or kda: compute-sanitizer's TOOL (default: memcheck, synccheck, racecheck and
+#                       initcheck) over small selections, 12 at a time (gpu_sanitize.sh, which WAITING is for)
 #   bench-model         rates of a synthetic Qwen3-4B at every level, and where a step's time goes; the command
 #                       brim and libbrim.so lie in DIR or above it
 #   sweep-kda           every KDA route over tokens, heads and sequences, for the router's table; PART=I/N times part I of N
@@ -67,32 +67,6 @@ bench() {
         echo "failed: $*"
         failed=$((failed + 1))
     fi
-}
-
-# sanitize TOOL LOG PROGRAM ARGUMENT...: one program under one of compute-sanitizer's tools.
-sanitize() {
-    local tool=$1 log=$2 program=$3
-    shift 3
-    # a check lets calls fail on purpose: out of memory
-    step "$tool-$log.log" compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 1 "$programs/gpu_$program" "$@"
-}
-sanitize_w4() {
-    sanitize "$1" w4 check_w4 short
-    sanitize "$1" w4-op check_w4_op short
-    sanitize "$1" w4_stream check_stream short
-    sanitize "$1" w4_gemv check_gemv short
-}
-sanitize_model() {
-    sanitize "$1" model-kernels check_model short
-    sanitize "$1" sample check_sample short
-    sanitize "$1" model check_engine short
-}
-sanitize_kda() {
-    sanitize "$1" kda-routes check_kda_routes tiny
-    sanitize "$1" kda-split check_kda_split short
-    sanitize "$1" kda-join check_kda_join short
-    sanitize "$1" kda-state check_kda_state m128,c4-m64,split short
-    sanitize "$1" kda check_kda m128 short
 }
 
 if ! nvidia-smi -L >/dev/null 2>&1; then
@@ -161,15 +135,10 @@ for part in "$@"; do
         step kda-sound.log "$programs/gpu_check_kda_sound" "$root/tests/golden/kda_split_seeds.txt"
         step kda-join.log "$programs/gpu_check_kda_join"
         ;;
-    sanitize) for tool in memcheck synccheck; do
-        for group in w4 model kda; do "sanitize_$group" $tool; done
-    done ;;
-    sanitize-w4 | sanitize-model | sanitize-kda)
-        for tool in memcheck synccheck racecheck initcheck; do "sanitize_${part#sanitize-}" $tool; done
-        ;;
-    sanitize-w4-*check | sanitize-model-*check | sanitize-kda-*check)
-        group=${part#sanitize-}
-        "sanitize_${group%-*}" "${group##*-}"
+    sanitize | sanitize-*)
+        read -r group tool < <(tr - ' ' <<<"${part#sanitize}")
+        limit=1200 step "$part.log" env OUT="$out/$part" "$root/tools/gpu_sanitize.sh" --programs "$programs" \
+            "^${tool:-[a-z]*} (handover|${group:-[a-z0-9]*})/"
         ;;
     # A part that is stopped leaves the shapes it has done; tools/kda_route_table.py takes the files as they are.
     sweep-kda)

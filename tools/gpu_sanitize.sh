@@ -105,6 +105,7 @@ for tool in memcheck synccheck initcheck; do
     add $tool w4/gemv 100 - "$programs/gpu_check_gemv" short
 done
 
+[ ${#list[@]} -gt 0 ] || { echo "error: no selection is called '$pattern'" && exit 2; }
 version=$("$sanitizer" --version 2>/dev/null | sed -n 's/^Version //p')
 
 # kinds LOG: what racecheck's reports are about, as "store/load bulk/load": who wrote, who read or wrote as well.
