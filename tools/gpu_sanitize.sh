@@ -80,7 +80,7 @@ add racecheck model/dense 60 dense "$programs/gpu_check_model" tiny dense
 add racecheck model/attn-decode 100 attn_decode "$programs/gpu_check_model" tiny attention
 add racecheck model/attn-prefill 100 attn_prefill "$programs/gpu_check_model" tiny attention
 add racecheck model/attn-any 60 attention_any "$programs/gpu_check_model" tiny attention
-for part in 0 1 2; do add racecheck model/sample-$part 200 sample "$programs/gpu_check_sample" tiny $part; done
+for part in 0 1 2; do add racecheck model/sample-$part 200 sample,likeliest "$programs/gpu_check_sample" tiny $part; done
 add racecheck model/engine-attention 100 attn_ "$programs/gpu_check_engine" tiny
 add racecheck model/engine-w4 100 w4_ "$programs/gpu_check_engine" tiny
 add racecheck model/engine-rest 100 dense,norm,rotate,swiglu,embed "$programs/gpu_check_engine" tiny
