@@ -5,7 +5,7 @@
 #include "base/count.h"
 
 enum {
-    RECORD_BYTES = 48 * 4, /* src/cuda/kda/layout.h; a unit test compares them */
+    RECORD_BYTES = 12 * 4, /* src/cuda/kda/layout.h; a unit test compares them */
     STATE_BYTES = 128 * 128 * 4
 };
 

@@ -37,7 +37,7 @@ static __device__ __forceinline__ void stamp_hook(int point, int chunk)
     } else if (point == KDA_AT_END) {
         if ((threadIdx.x & 127) == 0) stamp(AT_LAST + (threadIdx.x >> 7));
     } else if (point >= KDA_AT_START) {
-        if (threadIdx.x == 0) stamp(AT_OTHER + point - KDA_AT_START);
+        if ((threadIdx.x & 255) == 0) stamp(AT_OTHER + point - KDA_AT_START);
     }
 }
 
@@ -159,7 +159,8 @@ static void trace(int n_tok, int n_head, bool cold, void *flush, cudaStream_t st
     for (int k = 0; k < N_POINT; k++) {
         if (!n_seen[k]) continue;
         for (int i = 0; i < 3; i++) std::sort(at[i][k], at[i][k] + N_REPLAY);
-        static const char *const others[] = {"start", "ready", "behind", "waited", "verdict"};
+        static const char *const others[] = {"start",  "ready",   "behind",
+                                             "waited", "verdict", "settled"};
         char name[40];
         if (k < AT_PACKET)
             snprintf(name, sizeof name, "chunk %d stage %d", k / 8, k % 8);

@@ -168,7 +168,7 @@ static void plans_of_the_exact_chain(void **state)
                     assert_true(plan.n_slot >= n);
                     if (!packed) assert_true(plan.n_slot / n * plan.length * 32 >= tokens[i]);
                     assert_int_equal(plan.state_at % 128, 0);
-                    assert_true(plan.state_at >= (size_t)(plan.n_slot * heads[j]) * 192);
+                    assert_true(plan.state_at >= (size_t)(plan.n_slot * heads[j]) * 48);
                     assert_int_equal(plan.map_at, plan.state_at + (size_t)(n * heads[j]) * 65536);
                     assert_int_equal(plan.written_at, plan.map_at + states);
                     assert_int_equal(plan.workspace_bytes, plan.written_at + states);

@@ -409,8 +409,8 @@ static void segments_are_joined_by_name(void **state)
     assert_int_equal(plan.split_window, 2);
     assert_int_equal(plan.split_slots, 2 * 32);
     assert_int_equal(plan.grid, 64 * 8);
-    assert_int_equal(plan.workspace_bytes, brim_kda_route_workspace_front(0) +
-                                               64 * 8 * (192 + 2 * 65536) + 2 * 8 * 65536);
+    assert_int_equal(plan.workspace_bytes,
+                     brim_kda_route_workspace_front(0) + 64 * 8 * (48 + 2 * 65536) + 2 * 8 * 65536);
     static const char *const names[] = {"split", "split-join"};
     for (int i = 0; i < 2; i++) {
         args.route = names[i], args.split_exact = 1;

@@ -64,28 +64,37 @@ BRIM_DEVICE void kda_state_put(T *at, int k_first, int row, int col, const float
                               [&](int i, T *x) { kda_pair_put<false>(x, s[i], s[i + 1]); });
 }
 
-/* Not by each form on its own, as they are stored: registers that several branches write cost the
- * loop over chunks its overlap of products and decay (10 % of K2). */
+/* A few at a time: their loads are under way at once, and not all by each form on its own, as they
+ * are stored: registers that several branches write cost the loop over chunks its overlap of
+ * products and decay (10 % of K2). */
 BRIM_DEVICE void kda_state_load(const kda_params &p, const kda_task &t, int row, int col,
                                 float (&s)[64])
 {
+    enum { N_AT_ONCE = 16 };
     int64_t slot = p.state_index ? p.state_index[t.seq] : t.seq;
     bool read = p.initial && !(p.state_index && (slot < 0 || slot >= p.n_slot)) &&
                 !(p.fresh && p.fresh[t.seq]);
     int64_t at = slot * p.state_stride + (int64_t)t.head * 16384;
 #pragma unroll
-    for (int j = 0; j < 16; j++)
+    for (int i = 0; i < 64; i += N_AT_ONCE) {
+        float x[N_AT_ONCE] = {};
+        auto each = [&](auto load) {
 #pragma unroll
-        for (int h = 0; h < 2; h++)
+            for (int n = 0; n < N_AT_ONCE; n++)
+                x[n] = load(at + kda_state_at(p, row + 8 * ((i + n) >> 1 & 1),
+                                              8 * ((i + n) >> 2) + col + ((i + n) & 1)));
+        };
+        if (read) {
+            if (p.state_f32)
+                each([&](int64_t j) { return ((const float *)p.initial)[j]; });
+            else
+                each([&](int64_t j) {
+                    return __bfloat162float(((const __nv_bfloat16 *)p.initial)[j]);
+                });
+        }
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-                int64_t i = at + kda_state_at(p, row + 8 * h, 8 * j + col + e);
-                float x = 0;
-                if (read)
-                    x = p.state_f32 ? ((const float *)p.initial)[i]
-                                    : __bfloat162float(((const __nv_bfloat16 *)p.initial)[i]);
-                s[4 * j + 2 * h + e] = x;
-            }
+        for (int n = 0; n < N_AT_ONCE; n++) s[i + n] = x[n];
+    }
 }
 
 BRIM_DEVICE void kda_state_store(const kda_params &p, void *to, int64_t at, int row, int col,
@@ -217,12 +226,14 @@ struct kda_queued {
 /* One segment of a sequence with the window before it; chunks counted from the window's first. */
 struct kda_segment {
     static constexpr bool cut = true, joined = false, queued = false;
-    int chunk0;            /* the sequence's chunk that is 0 here */
-    int quiet;             /* chunks of the window: no output */
-    int mark;              /* where the next segment's window begins; -1: there is none */
-    bool zero;             /* starts from zero, not from the initial state */
-    bool last;             /* its state is the sequence's final one */
-    float *record, *final; /* final: where that goes, or null: to its destination at once */
+    int chunk0;             /* the sequence's chunk that is 0 here */
+    int quiet;              /* chunks of the window: no output */
+    int mark;               /* where the next segment's window begins; -1: there is none */
+    bool zero;              /* starts from zero, not from the initial state */
+    bool last;              /* its state is the sequence's final one */
+    float *final;           /* where that goes, or null: to its destination at once */
+    uint32_t wrote, before; /* shared memory, a float for each consumer warp: shares of |S|^2 where
+                               the window ends, and at `mark` */
 };
 
 /* Behind its barriers: one that takes each consumer warp with all that it records, or that stops;
@@ -277,21 +288,27 @@ BRIM_DEVICE void kda_plain_store(float *to, int row, int col, const float (&s)[6
 /* More than 64 roundings among numbers below 2^-126 can lose. */
 #define KDA_SQUARES_LOST 1e-42f
 
-/* This warp's share of |S|^2: no less than that with `at_least`, unless S is 0, else no more. */
-template <bool at_least>
-BRIM_DEVICE void kda_record_norm(float *to, const float (&s)[64], int wg, int warp, int lane)
+/* This warp's share of |S|^2, to `wrote` no more than that, to `before`, unless S is 0, no less. */
+BRIM_DEVICE void kda_record_norm(const kda_segment &range, int c, const float (&s)[64], int wg,
+                                 int warp, int lane)
 {
-    float sum = 0;
+    float sums[4] = {};
     uint32_t any = 0;
 #pragma unroll
     for (int i = 0; i < 64; i++) {
-        sum = fmaf(s[i], s[i], sum);
-        if (at_least) any |= __float_as_uint(s[i]);
+        sums[i & 3] = fmaf(s[i], s[i], sums[i & 3]);
+        any |= __float_as_uint(s[i]);
     }
-    if (at_least && any << 1) sum += KDA_SQUARES_LOST;
+    float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    float least = any << 1 ? KDA_SQUARES_LOST : 0;
 #pragma unroll
-    for (int i = 16; i > 0; i >>= 1) sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
-    if (lane == 0) to[wg * 4 + warp] = sum;
+    for (int i = 16; i > 0; i >>= 1) {
+        sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
+        least += __shfl_xor_sync(0xFFFFFFFF, least, i);
+    }
+    if (lane) return;
+    if (c == range.quiet) st_shared_f32(range.wrote + (wg * 4 + warp) * 4, sum);
+    if (c == range.mark) st_shared_f32(range.before + (wg * 4 + warp) * 4, sum + least);
 }
 
 /* wg: which 64 value rows. Stage of chunk c is c % n_stage at stages + that * KDA_PACKET_BYTES;
@@ -382,10 +399,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
                 }
                 return;
             }
-            if (c == range.quiet)
-                kda_record_norm<false>(range.record + KDA_RECORD_WROTE, s, wg, warp, lane);
-            if (c == range.mark)
-                kda_record_norm<true>(range.record + KDA_RECORD_BEFORE, s, wg, warp, lane);
+            if (c == range.quiet || c == range.mark) kda_record_norm(range, c, s, wg, warp, lane);
             if (lane == 0 && c == max(range.quiet, range.mark))
                 mbarrier_arrive(kda_segment_done(empty, n_stage));
         }

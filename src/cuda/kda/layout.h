@@ -83,14 +83,15 @@ enum {
     KDA_TICKET_WORD = 38 * KDA_LINE / 4, /* of the first task: route queue's counter of tasks */
     KDA_DROP_LINE = 39, /* what a task's segments agree upon: kda_cut_word, split.cuh */
 
-    /* Record of a segment and head: 8 warps' sums of squares of the state its window wrote, 8 of
-     * its state where the next segment's window begins, then for each chunk of the window the four
-     * warps' shares of the bound on its map. */
+    KDA_MAX_WINDOW = 8,
+
+    /* Record of a segment and head: |S|^2 of the state its window wrote and of its state where the
+     * next segment's window begins; from BOUND on the bound on the map of each chunk of the window.
+     */
     KDA_RECORD_WROTE = 0,
-    KDA_RECORD_BEFORE = 8,
-    KDA_RECORD_BOUND = 16,
-    KDA_RECORD_FLOATS = 48,
-    KDA_MAX_WINDOW = 8
+    KDA_RECORD_BEFORE = 1,
+    KDA_RECORD_BOUND = 4,
+    KDA_RECORD_FLOATS = KDA_RECORD_BOUND + KDA_MAX_WINDOW
 };
 
 /* What a cut may drop, of the state before it and of what its window wrote. */

@@ -24,7 +24,8 @@ enum kda_point {
     KDA_AT_READY,     /* ... with the task found and the barriers set up */
     KDA_AT_BEHIND,    /* a thread of a launch behind the segments: its first instruction */
     KDA_AT_WAITED,    /* ... with the segments complete */
-    KDA_AT_VERDICT    /* ... with the verdict known */
+    KDA_AT_VERDICT,   /* ... with the verdict known */
+    KDA_AT_SETTLED    /* the settling warp of a segment's CTA, done */
 };
 #ifndef KDA_HOOK
 #define KDA_HOOK(p, point, chunk) ((void)(p), (void)(chunk))

@@ -322,7 +322,7 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     named_barrier_sync(s.bar, 128); /* decayed rows */
     KDA_STAMP(2);
     float below[2][4] = {}; /* of warp 2 */
-    float beta = 0;         /* of the next chunk, on its way */
+    uint32_t beta = 0;      /* of the next chunk, on its way */
     if (warp == 3) beta = kda_load_beta(p, t, next, lane);
     kda_pairs<L>(p, s, k_tile, packet, below);
     named_barrier_sync(s.bar, 128); /* L; the q and g tiles are free */

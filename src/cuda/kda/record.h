@@ -13,15 +13,8 @@
  * segment that stopped leaves its record as it was; NaN there does not hold. */
 static inline bool brim_kda_record_holds(const float *own, const float *last, int window)
 {
-    double bound = 1, wrote = 0, before = 0;
-    for (int w = 0; w < window; w++) {
-        const float *share = own + KDA_RECORD_BOUND + 4 * w;
-        bound *= (double)share[0] + share[1] + share[2] + share[3];
-    }
-    for (int i = 0; i < 8; i++) {
-        wrote += own[KDA_RECORD_WROTE + i];
-        before += last[KDA_RECORD_BEFORE + i];
-    }
+    double bound = 1, wrote = own[KDA_RECORD_WROTE], before = last[KDA_RECORD_BEFORE];
+    for (int w = 0; w < window; w++) bound *= own[KDA_RECORD_BOUND + w];
     return bound <= KDA_FORGOTTEN && bound * sqrt(before) <= KDA_FORGOTTEN * sqrt(wrote);
 }
 

@@ -16,22 +16,25 @@ enum {
     AT_BARRIER = AT_WORK + N_INSTANCE * KDA_FULL_BYTES,
     AT_STOP =
         AT_BARRIER + (2 * N_STAGE + 2) * 8, /* words: a stage each, an instance each, whole CTA */
-    AT_BOUND = AT_STOP + 4 * (N_STAGE + N_INSTANCE + 1),    /* how many, then a float a chunk */
-    SMEM_BYTES = AT_BOUND + 4 * (1 + KDA_MAX_WINDOW) + 1024 /* the stages are aligned by hand */
+    /* words: chunks of the window with their bound; does this CTA decide; does a cut fail */
+    AT_COUNT = AT_STOP + 4 * (N_STAGE + N_INSTANCE + 1),
+    AT_DECIDES = AT_COUNT + 4,
+    AT_FAIL = AT_DECIDES + 4,
+    /* Shares of what the record will hold: of |S|^2 each consumer warp's, of a chunk's bound those
+     * of an instance's four warps. NaN until they are there, which no cut survives. */
+    AT_WROTE = (AT_FAIL + 4 + 15) / 16 * 16,
+    AT_BEFORE = AT_WROTE + 8 * 4,
+    AT_BOUND = AT_BEFORE + 8 * 4,
+    AT_END = AT_BOUND + KDA_MAX_WINDOW * 16,
+    SMEM_BYTES = AT_END + 1024 /* the stages are aligned by hand */
 };
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 
-/* kda_record of this CTA, whose number says it all: an instance has no registers to keep it in. */
-BRIM_DEVICE float *own_record(const kda_params &p)
-{
-    return p.cuts.record + (int64_t)blockIdx.x * KDA_RECORD_FLOATS;
-}
-
 /* Hand the packet on, then: max gamma + sum |kr_r| |w_r| over its rows, four threads a row, the
- * four warps' shares into record[0..3]. All that is read of the packet is read before. Rows are as
+ * four warps' shares to `share`. All that is read of the packet is read before. Rows are as
  * small as e^-160, and squares below 2^-149 are lost: each sum begins with more than its roundings
  * there can lose, so that a norm is never below the row's. */
-BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t full, float *record)
+BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t full, uint32_t share)
 {
     named_barrier_sync(s.bar, 128); /* the packet is complete */
     int row = s.tid >> 2, quarter = s.tid & 3, warp = s.tid >> 5, lane = s.tid & 31;
@@ -72,98 +75,105 @@ BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t full,
             largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFF, largest, i));
         sum += largest;
     }
-    if (lane == 0) record[warp] = sum * 1.001f; /* more than these sums can lose */
+    if (lane == 0) st_shared_f32(share + 4 * warp, sum * 1.001f); /* more than these sums lose */
 }
 
-/* One thread, after the record's shares of chunk c are written: the last chunk of the window to
- * come here decides. true: the window does not forget. */
-BRIM_DEVICE bool window_far(const kda_params &p, int n_quiet, uint32_t bounds, int c)
+/* A chunk's bound from its four shares. */
+BRIM_DEVICE float chunk_bound(uint32_t bounds, int c)
 {
-    const volatile float *share = own_record(p) + KDA_RECORD_BOUND + 4 * c;
-    st_shared_f32(bounds + 4 + 4 * c, share[0] + share[1] + share[2] + share[3]);
+    float4 share = ld_shared_v4_f32(bounds + 16 * c);
+    return share.x + share.y + share.z + share.w;
+}
+
+/* One thread, after the shares of a chunk of the window are written: the last chunk to come here
+ * decides. true: the window does not forget. */
+BRIM_DEVICE bool window_far(int n_quiet, uint32_t base)
+{
     __threadfence_block();
-    if (atom_add_shared(bounds, 1) != (uint32_t)n_quiet - 1) return false;
+    if (atom_add_shared(base + AT_COUNT, 1) != (uint32_t)n_quiet - 1) return false;
     float product = 1;
-    for (int i = 0; i < n_quiet; i++) product *= ld_shared_f32(bounds + 4 + 4 * i);
+    for (int i = 0; i < n_quiet; i++) product *= chunk_bound(base + AT_BOUND, i);
     return !(product <= KDA_FORGOTTEN);
 }
 
-/* Four words of a record, which another CTA may have written in this launch. */
-BRIM_DEVICE float4 record_read(const float *at)
+/* One warp: the record, from the shares. Lanes 0-7 and 8-15 add those of the two norms, lane 16 + i
+ * those of chunk i's bound. */
+BRIM_DEVICE void record_write(float *record, uint32_t base, int lane)
 {
-    const uint32_t *word = (const uint32_t *)at;
-    uint32_t x = ld_relaxed_gpu(word), y = ld_relaxed_gpu(word + 1), z = ld_relaxed_gpu(word + 2),
-             w = ld_relaxed_gpu(word + 3);
-    return make_float4(__uint_as_float(x), __uint_as_float(y), __uint_as_float(z),
-                       __uint_as_float(w));
-}
-
-/* Do all cuts of a task hold (docs/numerics.md, "Forgetting")? One warp. first: the record of its
- * first segment, step: floats from a segment's to the next one's. A segment's window forgets at
- * most bound |S| of the state S before it. */
-BRIM_DEVICE bool cuts_hold(const kda_params &p, const float *first, int64_t step, int n_segment,
-                           int lane)
-{
-    bool hold = true;
-    for (int s = 1 + lane; hold && s < n_segment; s += 32) {
-        if (s * p.cuts.length <= p.cuts.window) continue; /* begins with the sequence */
-        const float *own = first + s * step, *last = own - step;
-        float bound = 1, wrote = 0, before = 0;
+    float x = ld_shared_f32(base + AT_WROTE + 4 * (lane & 15));
 #pragma unroll
-        for (int i = 0; i < 8; i += 4) {
-            float4 x = record_read(own + KDA_RECORD_WROTE + i);
-            float4 y = record_read(last + KDA_RECORD_BEFORE + i);
-            wrote += x.x + x.y + x.z + x.w;
-            before += y.x + y.y + y.z + y.w;
-        }
-        /* apart from the bound, which may fall below the smallest number where this does not */
-        float left = sqrtf(before);
-        for (int w = 0; w < p.cuts.window; w++) {
-            float4 share = record_read(own + KDA_RECORD_BOUND + 4 * w);
-            float chunk = share.x + share.y + share.z + share.w;
-            bound *= chunk;
-            left *= chunk;
-        }
-        /* written so that NaN fails */
-        hold = bound <= KDA_FORGOTTEN && left <= KDA_FORGOTTEN * sqrtf(wrote);
-    }
-    return __all_sync(0xFFFFFFFF, hold);
+    for (int i = 1; i < 8; i <<= 1) x += __shfl_xor_sync(0xFFFFFFFF, x, i);
+    if (lane == 0) record[KDA_RECORD_WROTE] = x;
+    if (lane == 8) record[KDA_RECORD_BEFORE] = x;
+    if (lane >= 16 && lane < 16 + KDA_MAX_WINDOW)
+        record[KDA_RECORD_BOUND + lane - 16] = chunk_bound(base + AT_BOUND, lane - 16);
+    __syncwarp();
 }
 
-/* The end of a preparation instance. When the CTA's record is complete one warp counts it, and that
- * of the last of a task's CTAs decides. The task's words are then as the next call wants them but
- * for KEEP, which the launch behind reads. What it needs is found anew, not held in registers while
- * the packets are prepared. */
+/* Does the cut before the segment of record `own` hold (docs/numerics.md, "Forgetting")? last: the
+ * record of the segment before. The window forgets at most bound |S| of the state S before it. */
+BRIM_DEVICE bool cut_holds(const kda_params &p, const float *own, const float *last)
+{
+    float4 norms = ld_relaxed_gpu_v4(own), norms_before = ld_relaxed_gpu_v4(last);
+    float4 near = ld_relaxed_gpu_v4(own + KDA_RECORD_BOUND), far = make_float4(1, 1, 1, 1);
+    if (p.cuts.window > 4) far = ld_relaxed_gpu_v4(own + KDA_RECORD_BOUND + 4);
+    float each[8] = {near.x, near.y, near.z, near.w, far.x, far.y, far.z, far.w};
+    /* apart from the bound, which may fall below the smallest number where this does not */
+    float bound = 1, left = sqrtf(norms_before.y);
+#pragma unroll
+    for (int w = 0; w < KDA_MAX_WINDOW; w++) {
+        if (w >= p.cuts.window) continue;
+        bound *= each[w];
+        left *= each[w];
+    }
+    /* written so that NaN fails */
+    return bound <= KDA_FORGOTTEN && left <= KDA_FORGOTTEN * sqrtf(norms.x);
+}
+
+/* The end of a preparation instance. When the CTA's record is complete the first instance counts
+ * it, and that of the last of a task's CTAs decides, a thread a cut: its time is on the way of the
+ * whole call. The task's words are then as the next call wants them but for KEEP, which the launch
+ * behind reads. What it needs is found anew, not held in registers while the packets are prepared.
+ */
 static __device__ __noinline__ void settle(const kda_params &p)
 {
     extern __shared__ char raw[];
     uint32_t base = (smem_u32(raw) + 1023) & ~1023u;
     uint32_t done = kda_segment_done(base + AT_BARRIER + 8 * N_STAGE, N_STAGE);
-    int lane = threadIdx.x & 127;
-    if (lane == 0) mbarrier_arrive(done);
-    if (threadIdx.x >= 256 + 32) return;
-    mbarrier_wait(done, 0);
+    int tid = threadIdx.x & 127, lane = tid & 31;
+    if (tid == 0) mbarrier_arrive(done);
+    if (threadIdx.x >= 256 + 128) return;
     uint32_t slot = blockIdx.x / (unsigned)p.n_value_head;
     int head = (int)(blockIdx.x - slot * (unsigned)p.n_value_head);
-    int64_t seq = kda_slot_seq(p, slot);
+    int64_t seq = kda_slot_seq(p, slot), step = (int64_t)p.n_value_head * KDA_RECORD_FLOATS;
     uint32_t *words = kda_cut_words(p, seq, head);
     uint32_t n_chunk = (uint32_t)kda_chunks_of(p, seq), length = (uint32_t)p.cuts.length;
     uint32_t n_segment = (n_chunk + length - 1) / length;
-    int last = 0, drop = 0;
-    if (lane == 0) {
-        last = atom_add_acq_rel_gpu(words + KDA_CUT_SETTLED, 1) == n_segment - 1;
-        if (last) drop = ld_relaxed_gpu(words + KDA_CUT_DROP) != 0;
+    const float *first = kda_record(p, kda_first_slot(p, seq), head);
+    mbarrier_wait(done, 0);
+    if (tid < 32) {
+        record_write(kda_record(p, slot, head), base, lane);
+        if (lane == 0 && atom_add_acq_rel_gpu(words + KDA_CUT_SETTLED, 1) == n_segment - 1)
+            st_shared_u32(base + AT_DECIDES, 1);
     }
-    last = __shfl_sync(0xFFFFFFFF, last, 0);
-    drop = __shfl_sync(0xFFFFFFFF, drop, 0);
-    if (!last) return;
-    bool hold = !drop && cuts_hold(p, kda_record(p, kda_first_slot(p, seq), head),
-                                   p.n_value_head * KDA_RECORD_FLOATS, (int)n_segment, lane);
-    if (lane == 0) {
-        words[KDA_CUT_DROP] = 0;
-        words[KDA_CUT_KEEP] = hold;
-        atom_add_acq_rel_gpu(words + KDA_CUT_SETTLED, 0 - n_segment);
+    named_barrier_sync(1, 128);
+    if (ld_shared_u32(base + AT_DECIDES)) {
+        uint32_t drop = ld_relaxed_gpu(words + KDA_CUT_DROP);
+        bool hold = true;
+        for (uint32_t s = 1 + tid; hold && s < n_segment; s += 128) {
+            if ((int64_t)s * p.cuts.length <= p.cuts.window)
+                continue; /* begins with the sequence */
+            hold = cut_holds(p, first + s * step, first + (s - 1) * step);
+        }
+        if (!hold) st_shared_u32(base + AT_FAIL, 1);
+        named_barrier_sync(1, 128);
+        if (tid == 0) {
+            words[KDA_CUT_DROP] = 0;
+            words[KDA_CUT_KEEP] = !drop && !ld_shared_u32(base + AT_FAIL);
+            red_add_release_gpu(words + KDA_CUT_SETTLED, 0 - n_segment);
+        }
     }
+    KDA_HOOK(p, KDA_AT_SETTLED, 0);
 }
 
 template <bool bounded>
@@ -198,11 +208,21 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     range.last = last;
     range.mark = last ? -1 : end - p.cuts.window - range.chunk0;
     range.zero = range.chunk0 > 0;
-    range.record = kda_record(p, slot, head);
+    range.wrote = base + AT_WROTE;
+    range.before = base + AT_BEFORE;
     range.final =
         last && p.cuts.state ? p.cuts.state + (seq * p.n_value_head + head) * 16384 : nullptr;
     kda_task t = kda_task_part(p, seq, head, range.chunk0, end); /* window and segment */
 
+    /* the first rows are on their way before anything else is set up */
+    typedef kda_full_of<bounded> layout;
+    kda_prep s;
+    int instance = (tid - 256) >> 7, within = tid & 127;
+    bool preparing = tid >= 256 && instance < t.n_chunk;
+    kda_first first;
+    if (preparing)
+        first = kda_prep_ask<layout>(p, t, s, base + AT_WORK + instance * KDA_FULL_BYTES,
+                                     1 + instance, within, instance);
     if (tid == 0) {
         for (int i = 0; i < N_STAGE; i++) {
             mbarrier_init(full + 8 * i, 128);
@@ -210,9 +230,11 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         }
         mbarrier_init(done, 8 + N_INSTANCE);
         mbarrier_init(gone, 8);
-        for (uint32_t at = stop; at < base + AT_BOUND + 4; at += 4) st_shared_u32(at, 0);
+        for (uint32_t at = stop; at < base + AT_FAIL + 4; at += 4) st_shared_u32(at, 0);
         fence_mbarrier_init();
     }
+    if (tid < (AT_END - AT_WROTE) / 4)
+        st_shared_f32(base + AT_WROTE + 4 * tid, __uint_as_float(0x7FC00000u));
     __syncthreads();
     griddepcontrol_launch_dependents();
     KDA_HOOK(p, KDA_AT_READY, 0);
@@ -224,12 +246,8 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         KDA_HOOK(p, KDA_AT_END, t.n_chunk);
     } else {
         setmaxnreg_dec<96>();
-        int instance = (tid - 256) >> 7, within = tid & 127;
-        if (instance < t.n_chunk) {
-            typedef kda_full_of<bounded> layout;
-            kda_prep s;
-            kda_prep_init<layout>(p, t, s, base + AT_WORK + instance * KDA_FULL_BYTES, 1 + instance,
-                                  within, instance);
+        if (preparing) {
+            kda_prep_begin<layout>(p, t, s, first, instance);
             uint32_t own_stop = stop + 4 * (N_STAGE + instance),
                      any_stop = stop + 4 * (N_STAGE + N_INSTANCE);
             uint32_t *drop = words + KDA_CUT_DROP;
@@ -258,10 +276,9 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                 }
                 kda_prepare<layout>(p, t, s, c, c + N_INSTANCE, packet, wait_stage);
                 if (c < range.quiet && range.zero) {
-                    window_bound(s, packet, full + 8 * stage,
-                                 own_record(p) + KDA_RECORD_BOUND + 4 * c);
+                    window_bound(s, packet, full + 8 * stage, base + AT_BOUND + 16 * c);
                     named_barrier_sync(s.bar, 128);
-                    if (within == 0 && window_far(p, range.quiet, base + AT_BOUND, c)) {
+                    if (within == 0 && window_far(range.quiet, base)) {
                         *(volatile uint32_t *)drop = 1;
                         st_shared_u32(any_stop, 1);
                     }

@@ -66,21 +66,22 @@ BRIM_DEVICE void kda_load_tile(uint32_t tile, const __nv_bfloat16 *src, int64_t 
     }
 }
 
-/* One warp, lane = token: beta as it is stored, zero past the end. */
-BRIM_DEVICE float kda_load_beta(const kda_params &p, const kda_task &t, int chunk, int lane)
+/* One warp, lane = token: the bits of beta as it is stored, zero past the end. Nothing is done with
+ * them here, so that whoever has other loads to issue does not wait. */
+BRIM_DEVICE uint32_t kda_load_beta(const kda_params &p, const kda_task &t, int chunk, int lane)
 {
     int64_t row = (int64_t)chunk * KDA_CHUNK + lane;
     if (row >= t.n_tok) return 0;
-    return p.beta_f32
-               ? ((const float *)t.beta)[row * p.beta_stride.token]
-               : __bfloat162float(((const __nv_bfloat16 *)t.beta)[row * p.beta_stride.token]);
+    return p.beta_f32 ? ((const uint32_t *)t.beta)[row * p.beta_stride.token]
+                      : ((const uint16_t *)t.beta)[row * p.beta_stride.token];
 }
 
-/* The same after the sigmoid, to its place. */
+/* The same as a number, after the sigmoid, to its place. */
 template <class L>
 BRIM_DEVICE void kda_store_beta(const kda_params &p, const kda_task &t, int chunk,
-                                const kda_prep &s, int flip, int lane, float beta)
+                                const kda_prep &s, int flip, int lane, uint32_t bits)
 {
+    float beta = __uint_as_float(p.beta_f32 ? bits : bits << 16);
     if (p.beta_logit) beta = rcp_approx(1 + ex2_approx(beta * -1.4426950408889634f));
     if (chunk * KDA_CHUNK + lane >= t.n_tok) beta = 0;
     st_shared_f32(s.work + L::small + KDA_SMALL_BETA + flip * 128 + lane * 4, beta);
@@ -135,25 +136,52 @@ BRIM_DEVICE void kda_prefetch(const kda_params &p, const kda_task &t, int chunk,
     cp_async_commit();
 }
 
+/* What an instance reads into registers at its start, on its way from memory: the head's gate
+ * parameters and the first chunk's beta. */
+struct kda_first {
+    float a_log, dt_bias[4];
+    uint32_t beta;
+};
+
+/* All that an instance reads at its start is asked for before any of it is used: each is a first
+ * look at a page of memory, and they would be waited for one after the other. */
 template <class L>
-BRIM_DEVICE void kda_prep_init(const kda_params &p, const kda_task &t, kda_prep &s, uint32_t work,
-                               uint32_t bar, int tid, int first_chunk)
+BRIM_DEVICE kda_first kda_prep_ask(const kda_params &p, const kda_task &t, kda_prep &s,
+                                   uint32_t work, uint32_t bar, int tid, int first_chunk)
 {
     s.work = work;
     s.bar = bar;
     s.tid = tid;
     s.flip = 0;
+    kda_first first;
+    first.a_log = p.a_log ? p.a_log[t.head] : 0.0f;
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        first.dt_bias[e] = p.dt_bias ? p.dt_bias[t.head * 128 + 4 * (tid & 31) + e] : 0.0f;
+    kda_prefetch<L>(p, t, first_chunk, s, 0);
+    first.beta = tid < 32 ? kda_load_beta(p, t, first_chunk, tid) : 0;
+    return first;
+}
+
+template <class L>
+BRIM_DEVICE void kda_prep_begin(const kda_params &p, const kda_task &t, kda_prep &s,
+                                const kda_first &first, int first_chunk)
+{
     const float log2e = 1.4426950408889634f;
-    float a = p.a_log ? __expf(p.a_log[t.head]) : 1.0f;
+    float a = __expf(first.a_log);
     s.gate_mul = L::bounded ? -a * log2e : -a;
 #pragma unroll
     for (int e = 0; e < 4; e++)
-        s.gate_add[e] = p.dt_bias ? p.dt_bias[t.head * 128 + 4 * (tid & 31) + e] *
-                                        (L::bounded ? s.gate_mul : log2e)
-                                  : 0.0f;
-    kda_prefetch<L>(p, t, first_chunk, s, 0);
-    if (tid < 32)
-        kda_store_beta<L>(p, t, first_chunk, s, 0, tid, kda_load_beta(p, t, first_chunk, tid));
+        s.gate_add[e] = first.dt_bias[e] * (L::bounded ? s.gate_mul : log2e);
+    if (s.tid < 32) kda_store_beta<L>(p, t, first_chunk, s, 0, s.tid, first.beta);
+}
+
+template <class L>
+BRIM_DEVICE void kda_prep_init(const kda_params &p, const kda_task &t, kda_prep &s, uint32_t work,
+                               uint32_t bar, int tid, int first_chunk)
+{
+    kda_first first = kda_prep_ask<L>(p, t, s, work, bar, tid, first_chunk);
+    kda_prep_begin<L>(p, t, s, first, first_chunk);
 }
 
 #endif

@@ -142,6 +142,17 @@ BRIM_DEVICE uint32_t ld_relaxed_gpu(const uint32_t *ptr)
     return value;
 }
 
+/* Four words, each on its own; on 16 bytes. */
+BRIM_DEVICE float4 ld_relaxed_gpu_v4(const float *ptr)
+{
+    float4 v;
+    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "l"(ptr)
+                 : "memory");
+    return v;
+}
+
 BRIM_DEVICE void st_release_gpu(uint32_t *ptr, uint32_t value)
 {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(ptr), "r"(value) : "memory");
@@ -168,6 +179,12 @@ BRIM_DEVICE uint32_t atom_add_acq_rel_gpu(uint32_t *ptr, uint32_t value)
 }
 
 /* A word of shared memory; returns what it held before. */
+/* The same, for whoever need not know what was there. */
+BRIM_DEVICE void red_add_release_gpu(uint32_t *ptr, uint32_t value)
+{
+    asm volatile("red.add.release.gpu.global.u32 [%0], %1;" ::"l"(ptr), "r"(value) : "memory");
+}
+
 BRIM_DEVICE uint32_t atom_add_shared(uint32_t addr, uint32_t value)
 {
     uint32_t old;

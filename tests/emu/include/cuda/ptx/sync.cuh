@@ -114,6 +114,14 @@ BRIM_DEVICE uint32_t ld_relaxed_gpu(const uint32_t *ptr)
     return __atomic_load_n(ptr, __ATOMIC_RELAXED);
 }
 
+BRIM_DEVICE float4 ld_relaxed_gpu_v4(const float *ptr)
+{
+    emu_yield("four words in global memory");
+    float x[4];
+    for (int i = 0; i < 4; i++) __atomic_load(ptr + i, x + i, __ATOMIC_RELAXED);
+    return make_float4(x[0], x[1], x[2], x[3]);
+}
+
 BRIM_DEVICE void st_release_gpu(uint32_t *ptr, uint32_t value)
 {
     __atomic_store_n(ptr, value, __ATOMIC_RELEASE);
@@ -124,6 +132,12 @@ BRIM_DEVICE uint32_t atom_or_release_gpu(uint32_t *ptr, uint32_t value)
 {
     emu_moved();
     return __atomic_fetch_or(ptr, value, __ATOMIC_RELEASE);
+}
+
+BRIM_DEVICE void red_add_release_gpu(uint32_t *ptr, uint32_t value)
+{
+    emu_moved();
+    __atomic_fetch_add(ptr, value, __ATOMIC_RELEASE);
 }
 
 BRIM_DEVICE uint32_t atom_add_acq_rel_gpu(uint32_t *ptr, uint32_t value)
