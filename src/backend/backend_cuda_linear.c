@@ -79,9 +79,7 @@ static const struct brim_w4_hopper_plan *plan_of(struct brim_step *step, int64_t
     struct brim_cuda_plan *p = &step->plans[step->plan_turn++ % BRIM_CUDA_PLANS];
     *p = (struct brim_cuda_plan){n_row, n_in, n_out, {0}};
     int n_sm = step->backend->device.n_sm;
-    p->plan = brim_w4_hopper_plan_make(n_row, n_in, n_out, n_sm);
-    if (p->plan.kernel == BRIM_W4_KERNEL_GEMV)
-        p->plan.gemv = brim_w4_gemv_plan_chain(n_row, n_in, n_out, n_sm);
+    p->plan = brim_w4_hopper_plan_chain(n_row, n_in, n_out, n_sm);
     return &p->plan;
 }
 

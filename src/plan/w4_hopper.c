@@ -32,6 +32,50 @@ struct brim_w4_hopper_plan brim_w4_hopper_plan_make(int64_t n_row, int64_t n_in,
     return plan;
 }
 
+/* Found by searches over the schedules of all products in the chain of Qwen3-4B's layer, at 16, 32,
+ * 64 and 128 rows, two at least but one at 128 (bench/results/h200/w4_hopper_chain.csv): those
+ * whose layer was shorter in all of them than with brim_w4_hopper_plan_make's, by 0.3 to 2.6 us. */
+static const struct {
+    int n_sm;
+    int n_row; /* as brim_w4_hopper_rows_alike gives them */
+    int64_t n_in, n_out;
+    enum brim_w4_hopper_kernel kernel;
+    int n_slab, split;
+    int n_part;  /* of the cluster kernel */
+    int n_token; /* of the stream kernel */
+} chain[] = {
+    {132, 16, 2560, 6144, BRIM_W4_KERNEL_CLUSTER, 1, 2, 2, 0}, /* q, k and v */
+    {132, 16, 4096, 2560, BRIM_W4_KERNEL_CLUSTER, 1, 2, 3, 0}, /* o */
+    {132, 32, 4096, 2560, BRIM_W4_KERNEL_CLUSTER, 2, 4, 1, 0},
+    {132, 64, 4096, 2560, BRIM_W4_KERNEL_STREAM, 2, 4, 0, 64},
+    {132, 128, 4096, 2560, BRIM_W4_KERNEL_STREAM, 2, 4, 0, 128},
+};
+
+struct brim_w4_hopper_plan brim_w4_hopper_plan_chain(int64_t n_row, int64_t n_in, int64_t n_out,
+                                                     int n_sm)
+{
+    struct brim_w4_hopper_plan plan = {.kernel = BRIM_W4_KERNEL_GEMV};
+    if (n_row <= BRIM_W4_GEMV_ROWS) {
+        plan.gemv = brim_w4_gemv_plan_chain(n_row, n_in, n_out, n_sm);
+        return plan;
+    }
+    const int64_t alike = brim_w4_hopper_rows_alike(n_row);
+    for (size_t i = 0; i < sizeof chain / sizeof *chain; i++) {
+        if (chain[i].n_sm != n_sm || chain[i].n_row != alike || chain[i].n_in != n_in ||
+            chain[i].n_out != n_out)
+            continue;
+        plan.kernel = chain[i].kernel;
+        if (plan.kernel == BRIM_W4_KERNEL_CLUSTER)
+            plan.cluster = brim_w4_cluster_plan_pin(n_row, n_in, n_out, n_sm, chain[i].n_slab,
+                                                    chain[i].n_part, chain[i].split);
+        else
+            plan.stream = brim_w4_stream_plan_pin(n_row, n_in, n_out, n_sm, chain[i].n_token,
+                                                  chain[i].n_slab, chain[i].split);
+        return plan;
+    }
+    return brim_w4_hopper_plan_make(n_row, n_in, n_out, n_sm);
+}
+
 int64_t brim_w4_hopper_rows_alike(int64_t n_row)
 {
     if (n_row <= BRIM_W4_GEMV_ROWS) return n_row;

@@ -34,9 +34,17 @@ struct brim_w4_hopper_plan {
 struct brim_w4_hopper_plan brim_w4_hopper_plan_make(int64_t n_row, int64_t n_in, int64_t n_out,
                                                     int n_sm);
 
-/* The most rows that take the same kernel on the same schedule as n_row, whatever the shape: such
- * rows share bits, and launches but for the rows that they store. n_row itself for the kernels of
- * one to eight rows; tiles of the others end at multiples of 16 or 32 tokens. */
+/* The same for a link of a chain of dependent launches, the products of a layer in turn with norms,
+ * rotation and attention between: what was measured there, else what the kernel's own choice for a
+ * chain or brim_w4_hopper_plan_make gives. Its bits may differ from that one's where the schedule
+ * does. */
+struct brim_w4_hopper_plan brim_w4_hopper_plan_chain(int64_t n_row, int64_t n_in, int64_t n_out,
+                                                     int n_sm);
+
+/* The most rows that take the same kernel on the same schedule as n_row, whatever the shape, of
+ * _make or of _chain: such rows share bits, and launches but for the rows that they store. n_row
+ * itself for the kernels of one to eight rows; tiles of the others end at multiples of 16 or 32
+ * tokens. */
 int64_t brim_w4_hopper_rows_alike(int64_t n_row);
 
 /* CTAs of the launch. */

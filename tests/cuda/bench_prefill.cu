@@ -53,7 +53,7 @@ struct chain {
         x.fill(0), qkv.fill(0), weight.fill(0), rope.fill(0), cache.fill(0);
         normed.fill(0), q.fill(0), mixed.fill(0), hidden.fill(0);
         for (int i = 0; i < N_PRODUCT; i++)
-            plans[i] = brim_w4_hopper_plan_make(n_row, n_in[i], n_out[i], n_sm);
+            plans[i] = brim_w4_hopper_plan_chain(n_row, n_in[i], n_out[i], n_sm);
     }
     void product(int i, int layer, const void *in, void *y, brim_w4_epilogue epilogue)
     {

@@ -128,8 +128,9 @@ static void check_cluster(problem &p, int n_sm)
         else
             expect(got == first, p.name("cluster repeats to the bit"));
     }
-    static const int pins[][3] = {{1, 1, 1}, {1, 1, 2}, {2, 1, 3}, {1, 2, 4}, {2, 2, 2}, {1, 4, 1},
-                                  {4, 1, 8}, {3, 1, 5}, {1, 3, 7}, {1, 5, 2}, {5, 1, 6}, {2, 1, 1}};
+    static const int pins[][3] = {{1, 1, 1}, {1, 1, 2}, {2, 1, 3}, {1, 2, 4}, {2, 2, 2},
+                                  {1, 4, 1}, {4, 1, 8}, {3, 1, 5}, {1, 3, 7}, {1, 5, 2},
+                                  {5, 1, 6}, {2, 1, 1}, {1, 2, 2}, {1, 3, 2}, {2, 1, 4}};
     for (auto &pin : pins) {
         plan = brim_w4_cluster_plan_pin(p.n_row, p.n_in, p.n_out, n_sm, pin[0], pin[1], pin[2]);
         if (pin[0] * pin[1] > brim_w4_cluster_max_warpgroups(plan.n_token) ||

@@ -45,17 +45,65 @@ static void rows_alike_have_the_same_plan(void **state)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             char text[2][96];
             struct brim_w4_hopper_plan plans[2];
-            for (int j = 0; j < 2; j++) {
-                plans[j] =
-                    brim_w4_hopper_plan_make(j ? alike : n_row, shapes[i][0], shapes[i][1], 132);
-                brim_w4_hopper_plan_print(&plans[j], text[j], sizeof text[j]);
+            for (int in_chain = 0; in_chain < 2; in_chain++) {
+                for (int j = 0; j < 2; j++) {
+                    plans[j] = (in_chain ? brim_w4_hopper_plan_chain : brim_w4_hopper_plan_make)(
+                        j ? alike : n_row, shapes[i][0], shapes[i][1], 132);
+                    brim_w4_hopper_plan_print(&plans[j], text[j], sizeof text[j]);
+                }
+                assert_string_equal(text[0], text[1]);
+                assert_int_equal(plans[0].cluster.n_resident, plans[1].cluster.n_resident);
+                assert_int_equal(brim_w4_hopper_plan_ctas(&plans[0]),
+                                 brim_w4_hopper_plan_ctas(&plans[1]));
             }
-            assert_string_equal(text[0], text[1]);
-            assert_int_equal(plans[0].cluster.n_resident, plans[1].cluster.n_resident);
-            assert_int_equal(brim_w4_hopper_plan_ctas(&plans[0]),
-                             brim_w4_hopper_plan_ctas(&plans[1]));
         }
     }
+}
+
+/* In a chain: what was measured for Qwen3-4B, within the kernels' limits; else as alone. */
+static void links_of_a_chain(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {
+        {2560, 6144}, {4096, 2560}, {2560, 19456}, {9728, 2560}, {4096, 2561}};
+    static const struct {
+        int64_t first, last;
+        size_t shape;
+        const char *text;
+        int64_t n_cta;
+    } found[] = {{9, 16, 0, "cluster: 16 tokens 1 slabs 2 parts split 2", 192},
+                 {9, 16, 1, "cluster: 16 tokens 1 slabs 3 parts split 2", 80},
+                 {17, 32, 1, "cluster: 32 tokens 2 slabs 1 parts split 4", 80},
+                 {49, 64, 1, "stream: 64 tokens 2 slabs split 4", 80},
+                 {97, 128, 1, "stream: 128 tokens 2 slabs split 4", 80}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int64_t n_row = BRIM_W4_GEMV_ROWS + 1; n_row <= 300; n_row++)
+            for (int n_sm = 131; n_sm <= 132; n_sm++) {
+                const int64_t n_in = shapes[i][0], n_out = shapes[i][1];
+                struct brim_w4_hopper_plan p = brim_w4_hopper_plan_chain(n_row, n_in, n_out, n_sm),
+                                           want =
+                                               brim_w4_hopper_plan_make(n_row, n_in, n_out, n_sm);
+                char text[96], alone[96];
+                const char *wanted = alone;
+                int64_t n_cta = brim_w4_hopper_plan_ctas(&want);
+                brim_w4_hopper_plan_print(&p, text, sizeof text);
+                brim_w4_hopper_plan_print(&want, alone, sizeof alone);
+                for (size_t f = 0; n_sm == 132 && f < sizeof found / sizeof *found; f++)
+                    if (found[f].shape == i && n_row >= found[f].first && n_row <= found[f].last)
+                        wanted = found[f].text, n_cta = found[f].n_cta;
+                assert_string_equal(text, wanted);
+                assert_int_equal(brim_w4_hopper_plan_ctas(&p), n_cta);
+                if (p.kernel != BRIM_W4_KERNEL_CLUSTER) continue;
+                const struct brim_w4_cluster_plan *c = &p.cluster;
+                struct brim_w4_cluster_layout l = brim_w4_cluster_lay_out(c, 32, 4);
+                assert_in_range(l.n_stage, 1, BRIM_W4_CLUSTER_STAGES);
+                assert_true((l.n_byte + 2048) * c->n_resident <= 228 * 1024);
+                assert_true(c->n_slab * c->n_part <= brim_w4_cluster_max_warpgroups(c->n_token));
+                assert_true(c->split * c->n_part <= c->n_unit);
+            }
+    /* One to eight rows: the kernel's own choice for a chain. */
+    assert_int_equal(brim_w4_hopper_plan_chain(1, 2560, 19456, 132).gemv.n_pair, 4);
+    assert_int_equal(brim_w4_hopper_plan_chain(1, 2560, 19456, 132).kernel, BRIM_W4_KERNEL_GEMV);
 }
 
 static void a_plan_is_printed_on_one_line(void **state)
@@ -80,6 +128,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_change_where_they_were_measured_to),
         cmocka_unit_test(rows_alike_have_the_same_plan),
+        cmocka_unit_test(links_of_a_chain),
         cmocka_unit_test(a_plan_is_printed_on_one_line),
     };
     return cmocka_run_group_tests_name("w4_hopper_plan", tests, NULL, NULL);
