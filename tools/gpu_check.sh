@@ -111,8 +111,11 @@ for part in "$@"; do
         ;;
     bench-peers) for peer in w4 kda; do limit=900 step "$peer-peers.log" python3 "$root/bench/peers/${peer}_peers.py" --out "$out"; done ;;
     w4-op) step w4-op.log "$programs/gpu_check_w4_op" ;;
-    # The whole engine, from the source directory: goldens, CPU beside GPU. MODEL: a SmolLM2 file.
-    model) limit=600 step model.log "$programs/gpu_check_engine" --synth qwen3-0.6b ${MODEL:+--model "$MODEL"} ;;
+    # The whole engine, from the source directory: goldens, CPU beside GPU. MODEL: a SmolLM2 file; MODEL4B: a Qwen3-4B.
+    model)
+        limit=600 step model.log "$programs/gpu_check_engine" --synth qwen3-0.6b ${MODEL:+--model "$MODEL"} \
+            ${MODEL4B:+--chain "$MODEL4B"}
+        ;;
     model-kernels)
         step model-kernels.log "$programs/gpu_check_model"
         step sample.log "$programs/gpu_check_sample"

@@ -2,10 +2,11 @@
  * The whole engine on the GPU: logits of the tiny checkpoints on every rung of the ladder, against
  * transformers' and against the CPU's on larger models, and what holds bit for bit. Run from the
  * source directory; ends with "N passed, N failed, N skipped".
- *     check_engine [short|tiny] [--synth PRESET] [--model FILE]
+ *     check_engine [short|tiny] [--synth PRESET] [--model FILE] [--chain DIR]
  * tiny: two checkpoints on the two highest levels, a prompt and three steps, for racecheck.
  * --synth: CPU against GPU on a synthetic checkpoint made in TMPDIR; --model: greedy text of the
- * committed prompts, CPU against GPU. Bounds: docs/numerics.md, "Whole models on a GPU". */
+ * committed prompts, CPU against GPU; --chain: of Qwen3-4B's shapes, its schedules. Bounds:
+ * docs/numerics.md, "Whole models on a GPU". */
 #define _GNU_SOURCE
 #include <math.h>
 #include <pthread.h>
@@ -178,29 +179,29 @@ static void replay_equals_launches(const char *name, const char *level)
 
 /* A prompt of m tokens behind two others by the recording that one of n tokens left, against the
  * same launch by launch; then one token more, which reads what the prompt's rows left behind it. */
-static void prompt_replays(const char *name, int64_t n, int64_t m)
+static void prompt_replays_of(brim_engine *engine, const char *name, int64_t n_context,
+                              const int32_t *ids, int64_t n, int64_t m)
 {
     enum { BEFORE = 2 };
-    struct golden g = golden_load(name);
-    brim_engine *engine = open_engine(g.path, BRIM_DEVICE_CUDA, "hopper");
-    size_t line = (size_t)g.n_vocab * sizeof(float);
+    int64_t n_vocab = n_vocab_of(engine);
+    size_t line = (size_t)n_vocab * sizeof(float);
     float *logits = allocate(2 * line);
     bool same[2] = {false, false};
     for (int replayed = 0; replayed < 2; replayed++) {
-        brim_session *session = open_session(engine, 0, 0, false);
-        MUST(brim_session_eval(session, g.ids, BEFORE, &err));
+        brim_session *session = open_session(engine, n_context, 0, false);
+        MUST(brim_session_eval(session, ids, BEFORE, &err));
         for (int turn = 0; turn < 2 * replayed; turn++) { /* the second is recorded */
-            MUST(brim_session_eval(session, g.ids + BEFORE, n, &err));
+            MUST(brim_session_eval(session, ids + BEFORE, n, &err));
             MUST(brim_session_rewind(session, BEFORE, &err));
         }
-        MUST(brim_session_eval(session, g.ids + BEFORE, m, &err));
+        MUST(brim_session_eval(session, ids + BEFORE, m, &err));
         for (int i = 0; i < 2; i++) {
-            float *row = logits + (size_t)i * (size_t)g.n_vocab;
+            float *row = logits + (size_t)i * (size_t)n_vocab;
             if (replayed)
                 same[i] = memcmp(row, brim_session_logits(session), line) == 0;
             else
                 memcpy(row, brim_session_logits(session), line);
-            if (i == 0) MUST(brim_session_eval(session, g.ids + BEFORE + m, 1, &err));
+            if (i == 0) MUST(brim_session_eval(session, ids + BEFORE + m, 1, &err));
         }
         brim_session_close(&session);
     }
@@ -208,6 +209,13 @@ static void prompt_replays(const char *name, int64_t n, int64_t m)
             "%s: %d tokens replayed from %d: the bits of launches: prompt %d, next token %d", name,
             (int)m, (int)n, same[0], same[1]);
     free(logits);
+}
+
+static void prompt_replays(const char *name, int64_t n, int64_t m)
+{
+    struct golden g = golden_load(name);
+    brim_engine *engine = open_engine(g.path, BRIM_DEVICE_CUDA, "hopper");
+    prompt_replays_of(engine, name, 0, g.ids, n, m);
     brim_engine_close(&engine);
     golden_free(&g);
 }
@@ -522,6 +530,42 @@ static void beside_cpu(const char *path, bool is_short)
     free(expected);
 }
 
+/* A checkpoint of Qwen3-4B's shapes, for whose products a chain has schedules of its own at some
+ * numbers of rows: recorded prompts against launches, and beside another rung's kernels. */
+static void chain_schedules(const char *path)
+{
+    enum { LONGEST = 160, CONTEXT = 512 };
+    static const int64_t rows[][2] = {{9, 16},  {16, 12}, {32, 17},   {33, 48},
+                                      {64, 50}, {96, 70}, {128, 100}, {130, 160}};
+    enum { N_CASE = sizeof rows / sizeof *rows };
+    int32_t ids[LONGEST + 3];
+    float *expected = NULL;
+    double worst = 0;
+    for (int hopper = 0; hopper < 2; hopper++) {
+        brim_engine *engine = open_engine(path, BRIM_DEVICE_CUDA, hopper ? "hopper" : "tiled");
+        int64_t n_vocab = n_vocab_of(engine);
+        some_ids(ids, LONGEST + 3, n_vocab);
+        if (!hopper) expected = allocate((size_t)N_CASE * (size_t)n_vocab * sizeof(float));
+        for (int i = 0; i < N_CASE; i++) {
+            float *row = expected + (size_t)i * (size_t)n_vocab;
+            brim_session *session = open_session(engine, CONTEXT, 0, false);
+            MUST(brim_session_eval(session, ids, rows[i][1], &err));
+            if (hopper) {
+                double e = rms_error(brim_session_logits(session), row, n_vocab);
+                worst = e > worst || isnan(e) ? e : worst;
+                verdict(e <= BOUND_RMS, "%s: %d tokens: rms %.3g", path, (int)rows[i][1], e);
+            } else {
+                memcpy(row, brim_session_logits(session), (size_t)n_vocab * sizeof(float));
+            }
+            brim_session_close(&session);
+            if (hopper) prompt_replays_of(engine, path, CONTEXT, ids, rows[i][0], rows[i][1]);
+        }
+        brim_engine_close(&engine);
+    }
+    printf("%s: rms of hopper beside tiled at most %.2g\n", path, worst);
+    free(expected);
+}
+
 /* A context of 32,768: pieces of 512 against pieces of 2048, the last eight tokens by decode's
  * attention against prefill's, and the end of the context. */
 static void long_context(const char *path)
@@ -622,12 +666,13 @@ int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     bool is_short = false, is_tiny = false;
-    const char *preset = NULL, *model = NULL;
+    const char *preset = NULL, *model = NULL, *chain = NULL;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "short")) is_short = true;
         if (!strcmp(argv[i], "tiny")) is_tiny = true;
         if (!strcmp(argv[i], "--synth") && i + 1 < argc) preset = argv[++i];
         if (!strcmp(argv[i], "--model") && i + 1 < argc) model = argv[++i];
+        if (!strcmp(argv[i], "--chain") && i + 1 < argc) chain = argv[++i];
     }
     struct brim_cuda_device device;
     brim_error err = {0};
@@ -664,6 +709,7 @@ int main(int argc, char **argv)
     two_sessions("qwen3_mlx_g64");
     if (!is_short) out_of_memory("qwen3_mlx_g64");
     if (preset) synthetic(preset, is_short);
+    if (chain) chain_schedules(chain);
     if (model)
         greedy(model);
     else
