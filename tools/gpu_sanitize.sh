@@ -37,11 +37,11 @@ list=()
 add() { [[ "$1 $2" =~ ${pattern:-.} ]] && list+=("$*"); }
 
 # The ways of handing over, alone: reports here are the tool's own (docs/verification.md).
-for way in relay pair load acked join; do add racecheck "handover/$way" 30 - "$programs/gpu_sanitize_barrier" $way; done
+for way in relay pair turns load acked join; do add racecheck "handover/$way" 30 - "$programs/gpu_sanitize_barrier" $way; done
 
 # KDA. One sequence whose last chunk is cut, so long that every stage, instance and panel is used twice; for the tools that
 # look at global memory so long that the ring is, too. Queue: five sequences in one CTA. Split: segments of two chunks,
-# gates that forget, then gates that do not and need the serial launch behind.
+# gates that forget, then gates that do not and need the serial launch behind; wide: windows of two.
 kda_short() {
     case $1 in
     m128 | split*) echo 185 ;; m64) echo 217 ;; pair) echo 281 ;; queue) echo 57,33,0,70,1 ;;
@@ -61,7 +61,10 @@ for gate in bound free; do
         case $route in c[4568]-*) limit=200 ;; *) limit=60 ;; esac
         add racecheck "kda/$route-$gate" $limit - "$waiting/gpu_sanitize_kda" "$route" $gate "$(kda_short "$route")" $few
         case $route in
-        split*) add racecheck "kda/$route-$gate-weak" 60 - "$waiting/gpu_sanitize_kda" "$route" $gate "$(kda_short "$route")" weak ;;
+        split*)
+            add racecheck "kda/$route-$gate-weak" 60 - "$waiting/gpu_sanitize_kda" "$route" $gate "$(kda_short "$route")" weak
+            add racecheck "kda/$route-$gate-wide" 60 - "$waiting/gpu_sanitize_kda" "$route" $gate 281 wide
+            ;;
         esac
         for tool in memcheck synccheck initcheck; do
             # shellcheck disable=SC2086
@@ -80,7 +83,8 @@ add racecheck model/dense 60 dense "$programs/gpu_check_model" tiny dense
 add racecheck model/attn-decode 100 attn_decode "$programs/gpu_check_model" tiny attention
 add racecheck model/attn-prefill 100 attn_prefill "$programs/gpu_check_model" tiny attention
 add racecheck model/attn-any 60 attention_any "$programs/gpu_check_model" tiny attention
-for part in 0 1 2; do add racecheck model/sample-$part 200 sample,likeliest "$programs/gpu_check_sample" tiny $part; done
+for setting in {0..14}; do add racecheck model/sample-$setting 200 sample,likeliest "$programs/gpu_check_sample" one $setting; done
+for setting in 0 2 7; do add racecheck model/sample-$setting-equal 200 sample,likeliest "$programs/gpu_check_sample" one $setting equal; done
 add racecheck model/engine-attention 100 attn_ "$programs/gpu_check_engine" tiny
 add racecheck model/engine-w4 100 w4_ "$programs/gpu_check_engine" tiny
 add racecheck model/engine-rest 100 dense,norm,rotate,swiglu,embed "$programs/gpu_check_engine" tiny
@@ -164,7 +168,7 @@ wait
     done
 } | awk -F, -v OFS=, '$2 ~ /^handover/ { n = split($5, k, " "); for (i = 1; i <= n; i++) seen[$2, k[i]] = 1 }
     $1 == "racecheck" && $8 == "reports" { # the ways that a route hands over by
-        ways = $2 ~ /^kda\/m64-/ ? "turns" : $2 ~ /^kda\/pair-/ ? "pair" : $2 ~ /^kda\/(c[0-9]-|split-(bound|free)-weak)/ ? "load acked" : ""
+        ways = $2 ~ /^kda\/m64-/ ? "pair turns" : $2 ~ /^kda\/pair-/ ? "pair" : $2 ~ /^kda\/(c[0-9]-|split-(bound|free)-weak)/ ? "load acked" : ""
         if ($2 ~ /^handover/) ways = substr($2, 10)
         n = split($5, k, " ")
         known = n > 0

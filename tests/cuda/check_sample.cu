@@ -2,8 +2,9 @@
  * The sampler on the GPU against the definition in plain C: penalty, temperature, top-k, top-p,
  * min-p and the draw on sorted candidates in f64; a different token passes only where the draw or a
  * cut lies within 1e-6 of the sum from a boundary. Ends with "N passed, N failed, N skipped".
- *   gpu_check_sample [short | tiny PART]; tiny: each setting once, for racecheck; PART: a third of
- * them, 0..2. */
+ *   gpu_check_sample [short | tiny PART | one SETTING [equal]]
+ * tiny: each setting of a small vocabulary once, for compute-sanitizer; PART: a third of them,
+ * 0..2. one: a single call, for racecheck; equal: with many equal logits and two ranges. */
 #include <algorithm>
 
 #include "model_judge.cuh"
@@ -113,7 +114,8 @@ static void check(const std::vector<float> &logits, const std::vector<int32_t> &
 
 int main(int argc, char **argv)
 {
-    bool is_tiny = argc > 2 && !strcmp(argv[1], "tiny");
+    bool is_one = argc > 2 && !strcmp(argv[1], "one"), equal = is_one && argc > 3;
+    bool is_tiny = is_one || (argc > 2 && !strcmp(argv[1], "tiny"));
     int part = is_tiny ? atoi(argv[2]) : 0;
     bool is_short = is_tiny || (argc > 1 && !strcmp(argv[1], "short"));
     brim_cuda_device device;
@@ -144,18 +146,19 @@ int main(int argc, char **argv)
         std::vector<float> padded = logits;
         for (size_t i = (size_t)end; i < padded.size(); i++) padded[i] = i % 2 ? NAN : 1e30f;
         for (const setting &s : settings) {
-            if (is_tiny && (&s - settings) % 3 != part) continue;
+            if (is_tiny && (&s - settings) % (is_one ? 15 : 3) != part) continue;
             std::string what = "vocabulary " + std::to_string(n_vocab) + " setting " +
                                std::to_string(&s - settings);
             for (float u : {0.0f, brim_rng_uniform(&rng), brim_rng_uniform(&rng), 0.99999994f}) {
                 /* the reference sorts: of large vocabularies the middle is enough */
                 if ((n_vocab > 50000 || is_tiny) && (u == 0 || u > 0.9999f)) continue;
-                check(padded, ranges, recent, s, u, what);
-                check(coarse, holes, recent, s, u, what + " with equal logits");
+                if (!equal) check(padded, ranges, recent, s, u, what);
+                if (!is_one || equal)
+                    check(coarse, holes, recent, s, u, what + " with equal logits");
                 if (is_tiny) break;
             }
         }
-        if (is_tiny && part > 0) continue;
+        if (is_one || (is_tiny && part > 0)) continue;
         for (float bad : {NAN, INFINITY}) {
             std::vector<float> x = logits;
             x[(size_t)(end / 2)] = bad;

@@ -2,17 +2,19 @@
  * The ways in which the kernels hand shared memory from its writers to its readers, each alone in a
  * kernel of its own and correct by the PTX memory model, for racecheck beside the kernels: what is
  * reported here too is no fault of theirs (docs/verification.md).
- *     sanitize_barrier relay|pair|load|acked|join
+ *     sanitize_barrier relay|pair|turns|load|acked|join
  * relay: 128 threads write a stage, with a step in which they read each other's numbers in it, and
  * meet at a named barrier, then one of them arrives at the mbarrier that the readers wait for; the
  * readers' four warps arrive at the one that the writers wait for; two such groups write chunks by
  * turns. pair: one step in both CTAs of a cluster by turns, and the one thread also pushes the
  * stage into the other CTA's; a stage is free when this CTA's readers have arrived and a fifth warp
- * of the other says that the push has. load: one lane fills the stages by bulk loads, each when the
- * readers' four warps have arrived. acked: there another lane waits for the load and arrives as
- * well. join: two CTAs write lines that each other's warps add, the own ones by ordinary stores
- * before a named barrier, the others by st.async. Every number is checked. Exit status 1 on a wrong
- * one. */
+ * of the other says that the push has. turns: two groups of relay in each CTA, the CTAs by turns
+ * and each one's groups by turns, all with the same three stages, whole stages pushed; a stage is
+ * free when both CTAs' readers have arrived, at the mbarrier of the CTA whose turn it is. load: one
+ * lane fills the stages by bulk loads, each when the readers' four warps have arrived. acked: there
+ * another lane waits for the load and arrives as well. join: two CTAs write lines that each other's
+ * warps add, the own ones by ordinary stores before a named barrier, the others by st.async. Every
+ * number is checked. Exit status 1 on a wrong one. */
 #include <string.h>
 
 #include "cuda_ok.h"
@@ -131,6 +133,53 @@ static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_pair(handove
     cluster_sync();
 }
 
+/* Chunk c is written by CTA c % 2, there by group c / 2 % 2, and lies in stage c % 3 of both. */
+static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_turns(handover p)
+{
+    enum { STAGES = 3, BYTES = 2 * STAGE_BYTES };
+    __shared__ __align__(128) char raw[STAGES * BYTES + 16 * STAGES];
+    uint32_t base = smem_u32(raw), full = base + STAGES * BYTES, free = full + 8 * STAGES;
+    uint32_t rank = cluster_ctarank(), other_cta = rank ^ 1;
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (int i = 0; i < STAGES; i++) {
+            mbarrier_init(full + 8 * i, 1);
+            mbarrier_init(free + 8 * i, 2 * N_READER / 32);
+        }
+        fence_mbarrier_init();
+    }
+    cluster_sync();
+    int group = (int)(threadIdx.x - N_READER) / N_WRITER, i = threadIdx.x % N_WRITER;
+    float sum = 0;
+    for (int c = 0; c < N_CHUNK; c++) {
+        uint32_t s = (uint32_t)c % STAGES, use = (uint32_t)c / STAGES, stage = base + s * BYTES;
+        if (threadIdx.x < N_READER) {
+            mbarrier_wait(full + 8 * s, use & 1);
+            sum += read_stage(stage);
+            __syncwarp();
+            if ((threadIdx.x & 31) == 0)
+                mbarrier_arrive_cluster(mapa_u32(free + 8 * s, (uint32_t)(c + STAGES) & 1));
+        } else if (rank == (uint32_t)c % 2 && group == c / 2 % 2) {
+            if (use > 0) mbarrier_wait_cluster(free + 8 * s, ((use - 1) >> 1) & 1);
+            st_shared_f32(stage + STAGE_BYTES + 4 * i, (float)(128 * c + i));
+            named_barrier_sync(1 + group, N_WRITER);
+            int other = (i + N_WRITER / 2) % N_WRITER;
+            float x = ld_shared_f32(stage + STAGE_BYTES + 4 * other);
+            st_shared_f32(stage + 4 * other, x);
+            fence_proxy_async_shared();
+            named_barrier_sync(1 + group, N_WRITER);
+            if (i == 0) {
+                uint32_t full_there = mapa_u32(full + 8 * s, other_cta);
+                mbarrier_arrive_expect_tx_cluster(full_there, BYTES);
+                bulk_push(mapa_u32(stage, other_cta), stage, BYTES, full_there);
+                mbarrier_arrive(full + 8 * s);
+            }
+        }
+    }
+    if (threadIdx.x < N_READER) p.sum[blockIdx.x * N_READER + threadIdx.x] = sum;
+    cluster_sync();
+}
+
 /* One loading lane, in the first warp behind the readers; one that acknowledges, in the second. */
 static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_load(handover p)
 {
@@ -218,18 +267,19 @@ static brim_status run(const char *way, const handover &p, brim_launch_shape sha
 {
     if (!strcmp(way, "relay")) return BRIM_LAUNCH(brim_sanitize_relay, shape, 0, p, err);
     if (!strcmp(way, "pair")) return BRIM_LAUNCH(brim_sanitize_pair, shape, 0, p, err);
+    if (!strcmp(way, "turns")) return BRIM_LAUNCH(brim_sanitize_turns, shape, 0, p, err);
     if (!strcmp(way, "join")) return BRIM_LAUNCH(brim_sanitize_join, shape, 0, p, err);
     return BRIM_LAUNCH(brim_sanitize_load, shape, 0, p, err);
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const ways[] = {"relay", "pair", "load", "acked", "join"};
+    static const char *const ways[] = {"relay", "pair", "turns", "load", "acked", "join"};
     const char *way = NULL;
     for (const char *w : ways)
         if (argc == 2 && !strcmp(argv[1], w)) way = w;
     if (!way) {
-        printf("sanitize_barrier relay|pair|load|acked|join\n");
+        printf("sanitize_barrier relay|pair|turns|load|acked|join\n");
         return 2;
     }
     int n_device;
@@ -237,7 +287,8 @@ int main(int argc, char **argv)
         printf("SKIP: no CUDA device\n");
         return 77;
     }
-    int n_cta = !strcmp(way, "pair") || !strcmp(way, "join") ? 2 : 1, n = n_cta * N_READER;
+    bool turns = !strcmp(way, "turns"), two = turns || !strcmp(way, "pair") || !strcmp(way, "join");
+    int n_cta = two ? 2 : 1, n = n_cta * N_READER;
     float packets[N_CHUNK * STAGE_BYTES / 4], host[2 * N_READER];
     for (int i = 0; i < N_CHUNK * STAGE_BYTES / 4; i++) packets[i] = (float)i;
     void *from = device_alloc(sizeof packets);
@@ -246,7 +297,7 @@ int main(int argc, char **argv)
     handover p = {(float *)device_alloc(sizeof host), (const float *)from, !strcmp(way, "acked")};
     brim_launch_shape shape = {};
     shape.grid = dim3(n_cta), shape.cluster = n_cta;
-    shape.block = dim3(!strcmp(way, "relay") ? RELAY_THREAD : N_THREAD);
+    shape.block = dim3(turns || !strcmp(way, "relay") ? RELAY_THREAD : N_THREAD);
     if (run(way, p, shape, &err) != BRIM_OK) {
         printf("FAIL %s: %s\n", way, err.text);
         return 1;

@@ -3,11 +3,12 @@
  * kernel runs, inputs come from the host, and nothing is written that a kernel should write, so
  * that initcheck sees what is read too early or left out. Values are other checks' business; here
  * they must be finite and no row may be missing.
- *     sanitize_kda ROUTE bound|free N_TOK[,N_TOK...] [weak] [few]
+ *     sanitize_kda ROUTE bound|free N_TOK[,N_TOK...] [weak] [wide] [few]
  * bound, free: the gate's kind, which chooses the kernel's instance. Several lengths: packed, with
- * five rows behind the last. weak: gates that forget nothing, which no split may cut. few: route
- * queue in a single CTA (its sources compiled here once more), which so draws every task. Exit
- * status 1 on a failure. */
+ * five rows behind the last. weak: gates that forget nothing, which no split may cut. wide:
+ * segments of three chunks with a window of two, not of two with one. few: route queue in a single
+ * CTA (its sources compiled here once more), which so draws every task. Exit status 1 on a failure.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -108,15 +109,16 @@ int main(int argc, char **argv)
     brim_error err = {};
     int32_t offsets[MAX_SEQ + 1] = {0};
     int n_seq = 0;
-    bool weak = false, few = false;
+    bool weak = false, wide = false, few = false;
     if (argc < 4) {
-        printf("sanitize_kda ROUTE bound|free N_TOK[,N_TOK...] [weak] [few]\n");
+        printf("sanitize_kda ROUTE bound|free N_TOK[,N_TOK...] [weak] [wide] [few]\n");
         return 2;
     }
     for (char *part = strtok(argv[3], ","); part && n_seq < MAX_SEQ; part = strtok(NULL, ","))
         n_seq++, offsets[n_seq] = offsets[n_seq - 1] + atoi(part);
     for (int i = 4; i < argc; i++) {
         weak = weak || !strcmp(argv[i], "weak");
+        wide = wide || !strcmp(argv[i], "wide");
         few = few || !strcmp(argv[i], "few");
     }
     int n_device;
@@ -154,7 +156,7 @@ int main(int argc, char **argv)
     a.out = device_alloc(n * 2), a.final_state = device_alloc(n_state * 4);
     size_t n_check = n_seq == 1 ? (size_t)(n_row / 64) * 16384 : 0; /* packed ones leave places */
     if (n_check) a.checkpoints = device_alloc(n_check * 4);
-    if (!strncmp(a.route, "split", 5)) a.split_length = 2, a.split_window = 1;
+    if (!strncmp(a.route, "split", 5)) a.split_length = 2 + wide, a.split_window = 1 + wide;
     if (brim_kda_workspace_bytes(&a, &a.workspace_bytes, &err) != BRIM_OK) {
         printf("FAIL %s: %s\n", a.route, err.text);
         return 1;
