@@ -16,7 +16,7 @@ enum {
     AT_BARRIER = AT_WORK + N_INSTANCE * KDA_FULL_BYTES,
     AT_STOP =
         AT_BARRIER + (2 * N_STAGE + 2) * 8, /* words: a stage each, an instance each, whole CTA */
-    /* words: chunks of the window with their bound; does this CTA decide; does a cut fail */
+    /* words: chunks of the window with their bound; does this CTA decide; cuts that fail */
     AT_COUNT = AT_STOP + 4 * (N_STAGE + N_INSTANCE + 1),
     AT_DECIDES = AT_COUNT + 4,
     AT_FAIL = AT_DECIDES + 4,
@@ -91,6 +91,7 @@ BRIM_DEVICE bool window_far(int n_quiet, uint32_t base)
 {
     __threadfence_block();
     if (atom_add_shared(base + AT_COUNT, 1) != (uint32_t)n_quiet - 1) return false;
+    __threadfence_block();
     float product = 1;
     for (int i = 0; i < n_quiet; i++) product *= chunk_bound(base + AT_BOUND, i);
     return !(product <= KDA_FORGOTTEN);
@@ -165,7 +166,7 @@ static __device__ __noinline__ void settle(const kda_params &p)
                 continue; /* begins with the sequence */
             hold = cut_holds(p, first + s * step, first + (s - 1) * step);
         }
-        if (!hold) st_shared_u32(base + AT_FAIL, 1);
+        if (!hold) atom_add_shared(base + AT_FAIL, 1);
         named_barrier_sync(1, 128);
         if (tid == 0) {
             words[KDA_CUT_DROP] = 0;
@@ -262,8 +263,8 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                         BRIM_WAITING();
                 };
                 if (within == 0) {
-                    if (dropped) st_shared_u32(any_stop, 1);
-                    st_shared_u32(own_stop, dropped | ld_shared_u32(any_stop));
+                    /* the instances do so at any time: an old value costs a chunk's work */
+                    st_shared_u32(own_stop, dropped + atom_add_shared(any_stop, dropped));
                     dropped = ld_relaxed_gpu(drop);
                 }
                 named_barrier_sync(s.bar, 128);
@@ -280,7 +281,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                     named_barrier_sync(s.bar, 128);
                     if (within == 0 && window_far(range.quiet, base)) {
                         *(volatile uint32_t *)drop = 1;
-                        st_shared_u32(any_stop, 1);
+                        atom_add_shared(any_stop, 1);
                     }
                 } else {
                     fence_proxy_async_shared();
