@@ -2,7 +2,8 @@
  * The ways in which the kernels hand shared memory from its writers to its readers, each alone in a
  * kernel of its own and correct by the PTX memory model, for racecheck beside the kernels: what is
  * reported here too is no fault of theirs (docs/verification.md).
- *     sanitize_barrier relay|pair|turns|load|acked|join
+ *     sanitize_barrier relay|pair|turns|load|acked|join|counted
+ *     sanitize_barrier cluster N_THREAD N_ROUND
  * relay: 128 threads write a stage, with a step in which they read each other's numbers in it, and
  * meet at a named barrier, then one of them arrives at the mbarrier that the readers wait for; the
  * readers' four warps arrive at the one that the writers wait for; two such groups write chunks by
@@ -13,8 +14,10 @@
  * free when both CTAs' readers have arrived, at the mbarrier of the CTA whose turn it is. load: one
  * lane fills the stages by bulk loads, each when the readers' four warps have arrived. acked: there
  * another lane waits for the load and arrives as well. join: two CTAs write lines that each other's
- * warps add, the own ones by ordinary stores before a named barrier, the others by st.async. Every
- * number is checked. Exit status 1 on a wrong one. */
+ * warps add, the own ones by ordinary stores before a named barrier, the others by st.async.
+ * counted: two groups each write shares and meet at a named barrier, then one thread of each counts
+ * them between two fences; the last to come reads the shares of both. cluster: what a cluster
+ * barrier of 8 blocks costs. Every number is checked. Exit status 1 on a wrong one. */
 #include <string.h>
 
 #include "cuda_ok.h"
@@ -25,13 +28,20 @@
 enum { N_READER = 128, N_WRITER = 128, N_STAGE = 2, N_CHUNK = 14 };
 enum { N_THREAD = 288, RELAY_THREAD = N_READER + 2 * N_WRITER };
 enum { STAGE_BYTES = 512, AT_FULL = N_STAGE * STAGE_BYTES, AT_MINE = AT_FULL + 8 * N_STAGE };
+enum { N_BLOCK = 8 }; /* of cluster */
 enum { AT_THEIRS = AT_MINE + 8 * N_STAGE, SMEM_BYTES = AT_THEIRS + 8 * N_STAGE };
 
 struct handover {
     float *sum;        /* of each reader of each CTA */
     const float *from; /* load, acked: N_CHUNK packets */
     bool acked;
+    int n_round; /* cluster */
 };
+
+static __host__ __device__ float share_of(uint32_t group, uint32_t warp)
+{
+    return (float)(100 * group + warp + 1);
+}
 
 /* The thread's four numbers of chunk c: its lane's among 128. */
 BRIM_DEVICE float read_stage(uint32_t stage)
@@ -248,11 +258,56 @@ static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_join(handove
     cluster_sync();
 }
 
+/* The four shares of each group's chunk, and a count. */
+static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_counted(handover p)
+{
+    __shared__ __align__(16) char raw[2 * 16 + 16];
+    uint32_t base = smem_u32(raw), count = base + 32, group = threadIdx.x / 128;
+    if (threadIdx.x == 0) st_shared_u32(count, 0);
+    __syncthreads();
+    if (group >= 2) return;
+    uint32_t warp = threadIdx.x % 128 / 32;
+    if (threadIdx.x % 32 == 0) st_shared_f32(base + 16 * group + 4 * warp, share_of(group, warp));
+    named_barrier_sync(1 + (int)group, 128);
+    if (threadIdx.x % 128 != 0) return;
+    __threadfence_block();
+    if (atom_add_shared(count, 1) != 1) return;
+    __threadfence_block();
+    float4 a = ld_shared_v4_f32(base), b = ld_shared_v4_f32(base + 16);
+    for (int i = 0; i < N_READER; i++) p.sum[i] = a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w;
+}
+
+/* In every round each thread gives the next block's a number; two sets of them, so that a barrier a
+ * round is enough. */
+static __global__ void __launch_bounds__(1024, 1) brim_sanitize_cluster(handover p)
+{
+    __shared__ float from[2][1024];
+    uint32_t rank = cluster_ctarank(), next = (rank + 1) % N_BLOCK;
+    cluster_sync(); /* every block has started */
+    float sum = 0;
+    for (int r = 0; r < p.n_round; r++) {
+        float *slot = &from[r & 1][threadIdx.x];
+        st_shared_cluster_f32(mapa_u32(smem_u32(slot), next), (float)(rank * 64 + r));
+        cluster_sync();
+        sum += *(volatile float *)slot;
+    }
+    if (threadIdx.x < 32) p.sum[rank * 32 + threadIdx.x] = sum;
+}
+
 /* What reader i of CTA `rank` must have. */
-static float want_of(bool join, int rank, int i)
+static float want_of(const char *way, const handover &p, int rank, int i)
 {
     float want = 0;
-    if (join) {
+    if (!strcmp(way, "cluster")) {
+        int before = (rank * N_READER + i) / 32 + N_BLOCK - 1;
+        for (int r = 0; r < p.n_round; r++) want += (float)(before % N_BLOCK * 64 + r);
+        return want;
+    }
+    if (!strcmp(way, "counted")) {
+        for (uint32_t w = 0; w < 8; w++) want += share_of(w / 4, w % 4);
+        return want;
+    }
+    if (!strcmp(way, "join")) {
         for (int from = 0; from < 2; from++)
             for (int e = 0; e < 4; e++)
                 want += (float)(4 * ((i + 32) % N_READER) + e + 1000 * from + 2000 * rank);
@@ -269,17 +324,23 @@ static brim_status run(const char *way, const handover &p, brim_launch_shape sha
     if (!strcmp(way, "pair")) return BRIM_LAUNCH(brim_sanitize_pair, shape, 0, p, err);
     if (!strcmp(way, "turns")) return BRIM_LAUNCH(brim_sanitize_turns, shape, 0, p, err);
     if (!strcmp(way, "join")) return BRIM_LAUNCH(brim_sanitize_join, shape, 0, p, err);
+    if (!strcmp(way, "counted")) return BRIM_LAUNCH(brim_sanitize_counted, shape, 0, p, err);
+    if (!strcmp(way, "cluster")) return BRIM_LAUNCH(brim_sanitize_cluster, shape, 0, p, err);
     return BRIM_LAUNCH(brim_sanitize_load, shape, 0, p, err);
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const ways[] = {"relay", "pair", "turns", "load", "acked", "join"};
+    static const char *const ways[] = {"relay", "pair", "turns",   "load",
+                                       "acked", "join", "counted", "cluster"};
     const char *way = NULL;
     for (const char *w : ways)
-        if (argc == 2 && !strcmp(argv[1], w)) way = w;
-    if (!way) {
-        printf("sanitize_barrier relay|pair|turns|load|acked|join\n");
+        if (argc >= 2 && !strcmp(argv[1], w)) way = w;
+    bool cluster = way && !strcmp(way, "cluster");
+    int n_thread = cluster && argc == 4 ? atoi(argv[2]) : 0;
+    if (!way || argc != (cluster ? 4 : 2) || (cluster && (n_thread < 32 || n_thread > 1024))) {
+        printf("sanitize_barrier relay|pair|turns|load|acked|join|counted\n"
+               "sanitize_barrier cluster N_THREAD N_ROUND\n");
         return 2;
     }
     int n_device;
@@ -288,24 +349,25 @@ int main(int argc, char **argv)
         return 77;
     }
     bool turns = !strcmp(way, "turns"), two = turns || !strcmp(way, "pair") || !strcmp(way, "join");
-    int n_cta = two ? 2 : 1, n = n_cta * N_READER;
+    int n_cta = cluster ? N_BLOCK : two ? 2 : 1, n = cluster || two ? 2 * N_READER : N_READER;
     float packets[N_CHUNK * STAGE_BYTES / 4], host[2 * N_READER];
     for (int i = 0; i < N_CHUNK * STAGE_BYTES / 4; i++) packets[i] = (float)i;
     void *from = device_alloc(sizeof packets);
     CUDA_OK(cudaMemcpy(from, packets, sizeof packets, cudaMemcpyHostToDevice));
     brim_error err = {};
-    handover p = {(float *)device_alloc(sizeof host), (const float *)from, !strcmp(way, "acked")};
+    handover p = {(float *)device_alloc(sizeof host), (const float *)from, !strcmp(way, "acked"),
+                  cluster ? atoi(argv[3]) : 0};
     brim_launch_shape shape = {};
     shape.grid = dim3(n_cta), shape.cluster = n_cta;
     shape.block = dim3(turns || !strcmp(way, "relay") ? RELAY_THREAD : N_THREAD);
+    if (cluster) shape.block = dim3((unsigned)n_thread);
     if (run(way, p, shape, &err) != BRIM_OK) {
         printf("FAIL %s: %s\n", way, err.text);
         return 1;
     }
     CUDA_OK(cudaMemcpy(host, p.sum, (size_t)n * 4, cudaMemcpyDeviceToHost));
     int n_wrong = 0;
-    for (int i = 0; i < n; i++)
-        n_wrong += host[i] != want_of(!strcmp(way, "join"), i / N_READER, i % N_READER);
+    for (int i = 0; i < n; i++) n_wrong += host[i] != want_of(way, p, i / N_READER, i % N_READER);
     printf("%s %s: %d of %d sums are wrong\n", n_wrong ? "FAIL" : "ok", way, n_wrong, n);
     return n_wrong != 0;
 }
