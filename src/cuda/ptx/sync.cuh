@@ -178,13 +178,13 @@ BRIM_DEVICE uint32_t atom_add_acq_rel_gpu(uint32_t *ptr, uint32_t value)
     return old;
 }
 
-/* A word of shared memory; returns what it held before. */
 /* The same, for whoever need not know what was there. */
 BRIM_DEVICE void red_add_release_gpu(uint32_t *ptr, uint32_t value)
 {
     asm volatile("red.add.release.gpu.global.u32 [%0], %1;" ::"l"(ptr), "r"(value) : "memory");
 }
 
+/* A word of shared memory; returns what it held before. */
 BRIM_DEVICE uint32_t atom_add_shared(uint32_t addr, uint32_t value)
 {
     uint32_t old;
