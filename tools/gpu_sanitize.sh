@@ -59,8 +59,8 @@ kda_routes="m128 m64 pair queue c4-m128 c4-m64 c5-m64 c6-m64 split split-join c8
 for gate in bound free; do
     for route in $kda_routes; do
         case $route in queue) few=few ;; *) few= ;; esac
-        # shellcheck disable=SC2086 # perhaps no word
         case $route in c[4568]-*) limit=200 ;; *) limit=60 ;; esac
+        # shellcheck disable=SC2086 # perhaps no word
         add racecheck "kda/$route-$gate" $limit - "$waiting/gpu_sanitize_kda" "$route" $gate "$(kda_short "$route")" $few
         case $route in
         split*)

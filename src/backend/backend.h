@@ -4,8 +4,8 @@
  *
  * Operators are coarse (norm + projection, the whole attention, gate + up + SwiGLU) so that a
  * device can fuse them, and return nothing: a failure is kept in the step and reported by step_end.
- * Inside a step nothing is allocated and nothing waits for the device, so a device may record the
- * step of one row once and replay it. Shapes were checked when the model was loaded; operators
+ * Inside a step nothing is allocated and nothing waits for the device, so a device may record a
+ * step that wants logits and replay it. Shapes were checked when the model was loaded; operators
  * assert. */
 #ifndef BRIM_BACKEND_BACKEND_H
 #define BRIM_BACKEND_BACKEND_H
