@@ -11,9 +11,9 @@ every kda_sweep*.csv (tools/gpu_check.sh sweep-kda). Packed mixes are left out (
 gates without a bound, and gates that do not forget: a split call whose cuts fail costs the serial route's time on top.
 
 A row of a serial route: waves, chunks of 32 tokens of a sequence, tasks (sequences times heads), us. Of one route,
-length and number of waves the newest run's points alone are kept, of several of one number of tasks the slowest. A row
+length and number of waves the sweep's points alone are kept where it has any, of several of one number of tasks the slowest. A row
 of the split route: sequences, tokens, heads, the segments' length and window, chunks that a processor works through,
-windows included, over all waves, us; of one shape the newest run's.
+windows included, over all waves, us; of one shape the sweep's. So a sweep older than the other files stands in their way.
 """
 import argparse
 import csv
@@ -77,7 +77,7 @@ def points(path):
 
 
 def runs():
-    """Files by age, oldest first; those of one run together."""
+    """Files, later ones replacing the points of earlier ones, whatever their commits; those of one run together."""
     name = lambda f: os.path.join(RESULTS, f)
     yield [name("kda_routes.csv"), name("kda_split.csv")]
     sweep = sorted(glob.glob(name("kda_sweep*.csv")))
