@@ -13,7 +13,7 @@ gates without a bound, and gates that do not forget: a split call whose cuts fai
 A row of a serial route: waves, chunks of 32 tokens of a sequence, tasks (sequences times heads), us. Of one route,
 length and number of waves the sweep's points alone are kept where it has any, of several of one number of tasks the slowest. A row
 of the split route: sequences, tokens, heads, the segments' length and window, chunks that a processor works through,
-windows included, over all waves, us; of one shape the sweep's. So a sweep older than the other files stands in their way.
+windows included, over all waves, us; of one shape those of kda_routes.csv and kda_split.csv, which are the newer run.
 """
 import argparse
 import csv
@@ -77,7 +77,7 @@ def points(path):
 
 
 def runs():
-    """Files, later ones replacing the points of earlier ones, whatever their commits; those of one run together."""
+    """Files; those of one run together. Of a serial route the later ones replace points, of the split the earlier ones stand."""
     name = lambda f: os.path.join(RESULTS, f)
     yield [name("kda_routes.csv"), name("kda_split.csv")]
     sweep = sorted(glob.glob(name("kda_sweep*.csv")))
@@ -101,7 +101,7 @@ def table():
                 route, chunks, n_task = key
                 key = route, waves(route, n_task), chunks, n_task
                 new[key] = max(value, new.get(key, 0))
-        split |= cut
+        split = cut | split
         renewed = {key[:3] for key in new}
         serial = {key: us for key, us in serial.items() if key[:3] not in renewed} | new
     return serial, split
