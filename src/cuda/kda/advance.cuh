@@ -236,9 +236,9 @@ struct kda_segment {
                                the window ends, and at `mark` */
 };
 
-/* Behind its barriers: one that takes each consumer warp with all that it records, or that stops;
- * one that takes each that has stopped, for an instance that would wait for its stage in vain; then
- * a word a stage, nonzero in place of a packet. */
+/* Behind its barriers: one that takes each consumer warp with all that it records, or that stops,
+ * and each instance at its end; one that takes each that has stopped, for an instance that would
+ * wait for its stage in vain; then a word a stage, nonzero in place of a packet. */
 BRIM_DEVICE uint32_t kda_segment_done(uint32_t empty, int n_stage)
 {
     return empty + 8 * n_stage;

@@ -57,8 +57,8 @@ BRIM_DEVICE bool kda_own_row(int lane)
  * below); the eight tokens' goes to TOTAL. Between the tokens: 1 / norm of the warp's rows of q and
  * k, to NORM; q's carries the scale and 2^-mid. The squares' sums are the diagonal of X X^T on the
  * tensor cores, with rows 0-7 of X from q and 8-15 from k; an A fragment is also the B fragment of
- * its transpose. The product of a token's own q and k, with norms and scale, comes along; it is
- * returned to the lanes of kda_own_row.
+ * its transpose. With a bound the product of a token's own q and k, with norms and scale, comes
+ * along; it is returned to the lanes of kda_own_row.
  */
 template <class L>
 BRIM_DEVICE float kda_gate(const kda_params &p, const kda_task &t, const kda_prep &s, int chunk,

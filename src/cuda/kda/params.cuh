@@ -25,14 +25,14 @@ enum kda_point {
     KDA_AT_BEHIND,    /* a thread of a launch behind the segments: its first instruction */
     KDA_AT_WAITED,    /* ... with the segments complete */
     KDA_AT_VERDICT,   /* ... with the verdict known */
-    KDA_AT_SETTLED    /* the settling warp of a segment's CTA, done */
+    KDA_AT_SETTLED    /* a thread of a segment's first instance, its record counted */
 };
 #ifndef KDA_HOOK
 #define KDA_HOOK(p, point, chunk) ((void)(p), (void)(chunk))
 #endif
 
 /* A sequence cut into segments (split.cu): what the launch that runs them leaves for the launch
- * that decides and finishes. */
+ * that finishes. */
 struct kda_cuts {
     float *record; /* [slot][n_value_head][KDA_RECORD_FLOATS]; null: not split */
     float *state;  /* [sequence][n_value_head][128 V][128 K]: final states, when they replace the

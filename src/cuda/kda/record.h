@@ -10,7 +10,7 @@
 #include "cuda/kda/layout.h"
 
 /* own: of the segment behind the cut, with its window's bounds; last: of the one before it. A
- * segment that stopped leaves its record as it was; NaN there does not hold. */
+ * segment that stopped has NaN for what it did not come to; that does not hold. */
 static inline bool brim_kda_record_holds(const float *own, const float *last, int window)
 {
     double bound = 1, wrote = own[KDA_RECORD_WROTE], before = last[KDA_RECORD_BEFORE];

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Route split: the CTA of m128 for every (segment, value head) instead of every (sequence, value
  * head). A segment starts from the state that the window of chunks before it writes from zero; what
- * that forgets is bounded from the window's packets, and a second launch, the serial route's
- * kernel, decides from all bounds and norms of a task: it keeps the segments' results or computes
- * the task anew (split.cuh). A CTA whose window does not forget marks the task and stops; so do the
- * task's other CTAs when they see the mark. Stopping is passing the packets on without work. */
+ * that forgets is bounded from the window's packets. The last of a task's CTAs to have its record
+ * complete decides from all bounds and norms whether the segments' results are kept; if not, a
+ * second launch, the serial route's kernel, computes the task anew (split.cuh). A CTA whose window
+ * does not forget marks the task and stops; so do the task's other CTAs when they see the mark.
+ * Stopping is passing a word on in place of a packet. */
 #include "cuda/kda/advance.cuh"
 #include "cuda/kda/launch.cuh"
 #include "cuda/kda/prepare.cuh"
@@ -195,7 +196,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     int begin = (int)(slot - kda_first_slot(p, seq)) * p.cuts.length,
         n_chunk = kda_chunks_of(p, seq);
     if (begin == 0) {
-        if (tid == 0) words[KDA_CUT_KEEP] = 0; /* until the last segment knows better */
+        if (tid == 0) words[KDA_CUT_KEEP] = 0; /* until whoever decides knows better */
         if (tid >= 256 && p.offset_bytes)
             kda_zero_tail(p, kda_task_of(p, seq, head), tid - 256, 256);
     }
