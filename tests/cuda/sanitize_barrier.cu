@@ -50,6 +50,24 @@ BRIM_DEVICE float read_stage(uint32_t stage)
     return x.x + x.y + x.z + x.w;
 }
 
+/* One thread: n mbarriers that take n_arrival each; their fence comes behind the last. */
+BRIM_DEVICE void init_all(uint32_t at, int n, int n_arrival)
+{
+#pragma unroll
+    for (int i = 0; i < n; i++) mbarrier_init(at + 8 * i, n_arrival);
+}
+
+/* A group's chunk in two steps: its threads write half a stage on, meet, and read each other's
+ * numbers into the stage. */
+BRIM_DEVICE void write_crossed(uint32_t stage, int c, int group)
+{
+    int i = threadIdx.x % N_WRITER, other = (i + N_WRITER / 2) % N_WRITER;
+    st_shared_f32(stage + STAGE_BYTES + 4 * i, (float)(128 * c + i));
+    named_barrier_sync(1 + group, N_WRITER);
+    float x = ld_shared_f32(stage + STAGE_BYTES + 4 * other);
+    st_shared_f32(stage + 4 * other, x);
+}
+
 BRIM_DEVICE void write_stage(uint32_t stage, int c)
 {
     int i = threadIdx.x - N_READER;
@@ -66,15 +84,12 @@ static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_relay(ha
     __shared__ __align__(128) char raw[STAGES * BYTES + 16 * STAGES];
     uint32_t base = smem_u32(raw), full = base + STAGES * BYTES, free = full + 8 * STAGES;
     if (threadIdx.x == 0) {
-#pragma unroll
-        for (int i = 0; i < STAGES; i++) {
-            mbarrier_init(full + 8 * i, 1);
-            mbarrier_init(free + 8 * i, N_READER / 32);
-        }
+        init_all(full, STAGES, 1);
+        init_all(free, STAGES, N_READER / 32);
         fence_mbarrier_init();
     }
     __syncthreads();
-    int group = (int)(threadIdx.x - N_READER) / N_WRITER, i = threadIdx.x % N_WRITER;
+    int group = (int)(threadIdx.x - N_READER) / N_WRITER;
     float sum = 0;
     for (int c = 0; c < N_CHUNK; c++) {
         uint32_t s = (uint32_t)c % STAGES, use = (uint32_t)c / STAGES, stage = base + s * BYTES;
@@ -85,13 +100,9 @@ static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_relay(ha
             if ((threadIdx.x & 31) == 0) mbarrier_arrive(free + 8 * s);
         } else if (group == c % 2) {
             if (use > 0) mbarrier_wait(free + 8 * s, (use - 1) & 1);
-            st_shared_f32(stage + STAGE_BYTES + 4 * i, (float)(128 * c + i));
+            write_crossed(stage, c, group);
             named_barrier_sync(1 + group, N_WRITER);
-            int other = (i + N_WRITER / 2) % N_WRITER;
-            float x = ld_shared_f32(stage + STAGE_BYTES + 4 * other);
-            st_shared_f32(stage + 4 * other, x);
-            named_barrier_sync(1 + group, N_WRITER);
-            if (i == 0) mbarrier_arrive(full + 8 * s);
+            if (threadIdx.x % N_WRITER == 0) mbarrier_arrive(full + 8 * s);
         }
     }
     if (threadIdx.x < N_READER) p.sum[threadIdx.x] = sum;
@@ -104,12 +115,9 @@ static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_pair(handove
     uint32_t base = smem_u32(raw), full = base + AT_FULL, mine = base + AT_MINE;
     uint32_t theirs = base + AT_THEIRS, rank = cluster_ctarank(), other = rank ^ 1;
     if (threadIdx.x == 0) {
-#pragma unroll
-        for (int i = 0; i < N_STAGE; i++) {
-            mbarrier_init(full + 8 * i, 1);
-            mbarrier_init(mine + 8 * i, N_READER / 32 + 1);
-            mbarrier_init(theirs + 8 * i, N_READER / 32);
-        }
+        init_all(full, N_STAGE, 1);
+        init_all(mine, N_STAGE, N_READER / 32 + 1);
+        init_all(theirs, N_STAGE, N_READER / 32);
         fence_mbarrier_init();
     }
     cluster_sync();
@@ -151,15 +159,12 @@ static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_turns(ha
     uint32_t base = smem_u32(raw), full = base + STAGES * BYTES, free = full + 8 * STAGES;
     uint32_t rank = cluster_ctarank(), other_cta = rank ^ 1;
     if (threadIdx.x == 0) {
-#pragma unroll
-        for (int i = 0; i < STAGES; i++) {
-            mbarrier_init(full + 8 * i, 1);
-            mbarrier_init(free + 8 * i, 2 * N_READER / 32);
-        }
+        init_all(full, STAGES, 1);
+        init_all(free, STAGES, 2 * N_READER / 32);
         fence_mbarrier_init();
     }
     cluster_sync();
-    int group = (int)(threadIdx.x - N_READER) / N_WRITER, i = threadIdx.x % N_WRITER;
+    int group = (int)(threadIdx.x - N_READER) / N_WRITER;
     float sum = 0;
     for (int c = 0; c < N_CHUNK; c++) {
         uint32_t s = (uint32_t)c % STAGES, use = (uint32_t)c / STAGES, stage = base + s * BYTES;
@@ -171,14 +176,10 @@ static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_turns(ha
                 mbarrier_arrive_cluster(mapa_u32(free + 8 * s, (uint32_t)(c + STAGES) & 1));
         } else if (rank == (uint32_t)c % 2 && group == c / 2 % 2) {
             if (use > 0) mbarrier_wait_cluster(free + 8 * s, ((use - 1) >> 1) & 1);
-            st_shared_f32(stage + STAGE_BYTES + 4 * i, (float)(128 * c + i));
-            named_barrier_sync(1 + group, N_WRITER);
-            int other = (i + N_WRITER / 2) % N_WRITER;
-            float x = ld_shared_f32(stage + STAGE_BYTES + 4 * other);
-            st_shared_f32(stage + 4 * other, x);
+            write_crossed(stage, c, group);
             fence_proxy_async_shared();
             named_barrier_sync(1 + group, N_WRITER);
-            if (i == 0) {
+            if (threadIdx.x % N_WRITER == 0) {
                 uint32_t full_there = mapa_u32(full + 8 * s, other_cta);
                 mbarrier_arrive_expect_tx_cluster(full_there, BYTES);
                 bulk_push(mapa_u32(stage, other_cta), stage, BYTES, full_there);
@@ -196,11 +197,8 @@ static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_load(handove
     __shared__ __align__(128) char raw[SMEM_BYTES];
     uint32_t base = smem_u32(raw), full = base + AT_FULL, free = base + AT_MINE;
     if (threadIdx.x == 0) {
-#pragma unroll
-        for (int i = 0; i < N_STAGE; i++) {
-            mbarrier_init(full + 8 * i, 1);
-            mbarrier_init(free + 8 * i, N_READER / 32 + (p.acked ? 1 : 0));
-        }
+        init_all(full, N_STAGE, 1);
+        init_all(free, N_STAGE, N_READER / 32 + (p.acked ? 1 : 0));
         fence_mbarrier_init();
     }
     __syncthreads();
