@@ -31,7 +31,8 @@ BRIM_DEVICE float *kda_start(const kda_params &p, const kda_task &t)
     return p.cuts.start + ((int64_t)t.seq * p.n_value_head + t.head) * 16384;
 }
 
-/* The segment of slot `slot`: its whole task and its first chunk, which may lie behind the end. */
+/* The segment of slot `slot`: its whole task and its first chunk, which may lie behind the end or,
+ * where offsets fall, before the beginning. */
 BRIM_DEVICE kda_task kda_slot_task(const kda_params &p, int64_t slot, int head, int *begin)
 {
     int64_t seq = kda_slot_seq(p, slot);

@@ -136,7 +136,7 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
     uint32_t *words = kda_cut_words(p, t.seq, t.head);
     bool kept = !p.cuts.exact && kda_cuts_kept(words);
     if (map && begin == 0 && tid == 0) words[KDA_CUT_KEPT] = kept;
-    if (kept || begin + p.cuts.length >= t.n_chunk || (map && begin == 0)) return;
+    if (kept || begin < 0 || begin + p.cuts.length >= t.n_chunk || (map && begin == 0)) return;
     kda_task_narrow(p, t, begin, begin + p.cuts.length);
     kda_part_barriers(full, empty, tid);
     if (tid < 256) {

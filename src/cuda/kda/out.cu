@@ -19,7 +19,8 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
     int head = (int)(blockIdx.x % (unsigned)p.n_value_head);
     int64_t slot = blockIdx.x / (unsigned)p.n_value_head;
     kda_task t = kda_slot_task(p, slot, head, &begin);
-    if (begin > 0 && begin >= t.n_chunk) return; /* an empty sequence still has a final state */
+    if (begin < 0 || (begin > 0 && begin >= t.n_chunk))
+        return; /* an empty sequence still has a final state */
     griddepcontrol_wait();
     kda_joined range;
     range.chunk0 = begin;
