@@ -6,20 +6,21 @@
     kda_route_table.py --check    exit status 1 if that file is not what the committed results give
 
 Which routes there are and how many of their tasks run at once is read from src/plan/kda_route.c and clusters.h; a route
-that no file has a line of gets no rows. Times are read from bench/results/h200/: kda_routes.csv and kda_split.csv, then
+that no file has a line of gets no rows. Times are read from bench/results/h200/: kda_routes.csv, kda_split.csv and
 every kda_sweep*.csv (tools/gpu_check.sh sweep-kda). Packed mixes are left out (their rows have a sum of unequal lengths),
 gates without a bound, and gates that do not forget: a split call whose cuts fail costs the serial route's time on top.
 
-A row of a serial route: waves, chunks of 32 tokens of a sequence, tasks (sequences times heads), us. Of one route,
-length and number of waves the sweep's points alone are kept where it has any, of several of one number of tasks the slowest. A row
+A row of a serial route: waves, chunks of 32 tokens of a sequence, tasks (sequences times heads), us. A row
 of the split route: sequences, tokens, heads, the segments' length and window, chunks that a processor works through,
-windows included, over all waves, us; of one shape those of kda_routes.csv and kda_split.csv, which are the newer run.
+windows included, over all waves, us. Each file says of which commit the programs were that wrote it ("programs of commit ..."
+in its first lines). Of what several commits' programs measured the newest time stands, of one commit's the slowest. Which
+commit is newer git says; the written table lists them in that order, and --check goes by its list, so it needs no git.
 """
 import argparse
 import csv
-import glob
 import os
 import re
+import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -76,34 +77,57 @@ def points(path):
             yield "serial", (row["route"], chunks, n_task), float(row["us_median"])
 
 
-def runs():
-    """Files; those of one run together. Of a serial route the later ones replace points, of the split the earlier ones stand."""
-    name = lambda f: os.path.join(RESULTS, f)
-    yield [name("kda_routes.csv"), name("kda_split.csv")]
-    sweep = sorted(glob.glob(name("kda_sweep*.csv")))
-    if sweep:
-        yield sweep
+def files():
+    return sorted(os.path.join(RESULTS, f) for f in os.listdir(RESULTS) if re.fullmatch(r"kda_(routes|split|sweep.*)\.csv", f))
+
+
+def commit_of(path):
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            found = re.match(r"#.*programs of commit ([0-9a-f]{7,40})\b", line)
+            if found:
+                return found[1]
+            if not line.startswith("#"):
+                break
+    sys.exit(f"{path}: its first lines do not name the commit of the programs that wrote it")
+
+
+def age(commit):
+    """Commits before this one, all of one line."""
+    git = subprocess.run(["git", "-C", ROOT, "rev-list", "--count", commit], capture_output=True, text=True, check=False)
+    if git.returncode:
+        sys.exit(f"git does not know commit {commit}: {git.stderr.strip()}")
+    return int(git.stdout)
+
+
+def runs(known):
+    """[(commit, its files)], oldest first; known: the commits in that order, or None: by git."""
+    by_commit = {}
+    for path in files():
+        by_commit.setdefault(commit_of(path), []).append(path)
+    if known is None:
+        return sorted(by_commit.items(), key=lambda run: age(run[0]))
+    return [(commit, by_commit[commit]) for commit in known if commit in by_commit] + [r for r in by_commit.items() if r[0] not in known]
 
 
 def waves(route, n_task):
     return ceil_div(n_task, ROUTES[route][1])
 
 
-def table():
+def table(of_runs):
     """Serial {(route, waves, chunks, tasks): us}, split {(n_seq, n_tok, n_head): (length, window, us)}."""
     serial, split = {}, {}
-    for files in runs():
+    for _, paths in of_runs:
         new, cut = {}, {}
-        for kind, key, value in (point for file in files for point in points(file)):
+        for kind, key, value in (point for path in paths for point in points(path)):
             if kind == "split":
                 cut[key] = max(value, cut.get(key, value), key=lambda v: v[2])
             else:
                 route, chunks, n_task = key
                 key = route, waves(route, n_task), chunks, n_task
                 new[key] = max(value, new.get(key, 0))
-        split = cut | split
-        renewed = {key[:3] for key in new}
-        serial = {key: us for key, us in serial.items() if key[:3] not in renewed} | new
+        serial |= new
+        split |= cut
     return serial, split
 
 
@@ -116,19 +140,22 @@ def split_rows(split):
     return sorted(rows, key=lambda row: (row[5],) + row)
 
 
-def text():
-    serial, split = table()
+def text(of_runs):
+    serial, split = table(of_runs)
     names = list(ROUTES)
     lines = [
         "/* SPDX-License-Identifier: Apache-2.0",
-        " * Times of KDA's routes measured on one H200, from bench/results/h200/kda*.csv: written by",
-        " * tools/kda_route_table.py, not by hand. Columns: kda_route_table.h. */",
+        " * GENERATED by tools/kda_route_table.py, not by hand, from bench/results/h200: times of KDA's",
+        " * routes measured on one H200. Columns: kda_route_table.h. */",
         '#include "plan/kda_route_table.h"',
         "",
         f"const int brim_kda_table_processors = {PROCESSORS};",
         f"const int brim_kda_split_least_tokens = {min(n_tok for _, n_tok, _ in split)};",
         "",
         "/* clang-format off */",
+        "/* The commits of the programs that measured, oldest first, and their files:",
+        *(f" *     {commit} {' '.join(map(os.path.basename, paths))}" for commit, paths in of_runs),
+        " */",
         "const struct brim_kda_time brim_kda_times[] = {",
         *(f"    {{{ROUTES[route][0]}, {n_wave}, {chunks}, {n_task}, {us:.1f}F}},"
           for (route, n_wave, chunks, n_task), us in
@@ -149,13 +176,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    want = text()
     if not args.check:
         with open(TABLE, "w", encoding="utf-8") as f:
-            f.write(want)
+            f.write(text(runs(None)))
         return 0
     with open(TABLE, encoding="utf-8") as f:
-        same = f.read() == want
+        have = f.read()
+    same = have == text(runs(re.findall(r"^ \*     ([0-9a-f]{7,40}) kda_", have, re.MULTILINE)))
     if not same:
         print("src/plan/kda_route_table.c is not what the results give: run tools/kda_route_table.py", file=sys.stderr)
     return not same
