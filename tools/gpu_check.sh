@@ -20,6 +20,7 @@
 #   bench-w4 bench-w4-op bench-model-kernels bench-operators bench-kda  times, as CSV; nothing is timed that failed its check
 # The programs (default build/release/tests) need the driver alone, so DIR may come from a machine
 # without a GPU (gpu_pack.sh). Files go to $OUT (default out/), named by part; each names driver, date and clocks.
+# COMMIT: the commit that the programs were built from, where this directory has no git; kda_route_table.py goes by it.
 # A check that takes longer than $LIMIT seconds (default 240) is ended and has failed.
 # Ends with "N passed, N failed, N skipped", one for each program run.
 set -uo pipefail
@@ -40,6 +41,7 @@ done
 for place in "$programs" "$programs/.."; do [ -n "$brim" ] || [ ! -x "$place/brim" ] || brim=$place/brim; done
 export LD_LIBRARY_PATH=$programs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # what gpu_pack.sh put beside brim
 out=${OUT:-out}
+commit=${COMMIT:-$(git -C "$root" log -1 --format=%h 2>/dev/null || echo unknown)}
 mkdir -p "$out"
 passed=0 failed=0 skipped=0
 kda_helped="m64 pair queue c4-m128 c4-m64 c5-m64 c6-m64 c8-m128"
@@ -62,7 +64,7 @@ bench() {
     shift
     echo "== $*"
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader |
-        sed "s/^/# /; s/\$/; clocks not locked; $(date -u +%F)/" >"$file"
+        sed "s/^/# /; s|\$|; clocks not locked; $(date -u +%F); programs of commit $commit; ${*##*/}|" >"$file"
     if "$@" >>"$file"; then passed=$((passed + 1)); else
         echo "failed: $*"
         failed=$((failed + 1))
@@ -127,12 +129,13 @@ for part in "$@"; do
             step "kda-$route.log" "$programs/gpu_check_kda" "$route" short
             step "kda-bits-$route.log" "$programs/gpu_check_kda_bits" "$route"
         done
-        step kda-bits.log "$programs/gpu_check_kda_bits" m128,split
+        step kda-bits.log "$programs/gpu_check_kda_bits" m128,split,split-join
         for check in state refuse inputs layout; do
-            step "kda-$check.log" "$programs/gpu_check_kda_$check" "m128,${kda_helped// /,},split"
+            step "kda-$check.log" "$programs/gpu_check_kda_$check" "m128,${kda_helped// /,},split,split-join"
         done
         step kda-gate.log "$programs/gpu_check_kda_gate" "m128,${kda_helped// /,}"
         step kda-routes.log "$programs/gpu_check_kda_routes" equal packed queue streams big
+        step kda-far.log "$programs/gpu_check_kda_far"
         limit=120 step kda-delay.log "$programs/gpu_check_kda_routes" delay
         step kda-split.log "$programs/gpu_check_kda_split"
         step kda-sound.log "$programs/gpu_check_kda_sound" "$root/tests/golden/kda_split_seeds.txt"

@@ -74,6 +74,7 @@ static void check_forms(void)
         spec.f32_beta = i % 3 == 0, spec.state_dtype = i & 2 ? BRIM_KERNEL_BF16 : BRIM_KERNEL_F32;
         spec.lower_bound = (float[]){-5, -1, -0.01f, -3}[i & 3];
         spec.with_initial = i != 3;
+        spec.no_rate = i == 1 || i == 3, spec.no_bias = i >= 2, spec.scale = i % 3 == 2 ? -0.3f : 0;
         if (i >= 4) spec.gate = BRIM_KDA_GATE_GIVEN, spec.f32_decay = i & 1;
         snprintf(what, sizeof what, "form %d", i);
         check_spec(&spec, what);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What must be bit-equal to something else on the GPU, for every route named, "split" included
- * (pinned to segments of two chunks): repeats, workspaces left dirty, two streams, capture and
- * replay with other offsets, a sequence alone and in a batch, prefixes, later tokens. Serial routes
- * must give m128's bits as well.
- *     check_kda_bits [route[,route...]] [short]
- * Exit status 1 on any failure. */
+ * What must be bit-equal to something else on the GPU, for every route named, those that cut
+ * included (pinned to segments of two chunks): repeats, workspaces left dirty, two streams, capture
+ * and replay with other offsets, a sequence alone and in a batch, prefixes, later tokens. Serial
+ * routes must give m128's bits as well. check_kda_bits [route[,route...]] [short] Exit status 1 on
+ * any failure. */
 #include "cuda/kda/layout.h"
 #include "cuda/kda_judge.h"
 #include "cuda/kda_marginal.h"
@@ -13,6 +12,11 @@
 static bool is_split(void)
 {
     return !strcmp(route, "split");
+}
+
+static bool is_cut(void)
+{
+    return kda_cuts(route);
 }
 
 static struct kda_spec plain(int64_t n_tok, int64_t n_head, enum kda_regime regime)
@@ -44,6 +48,7 @@ static void check_forms(void)
         char what[32], text[160];
         if (brief && form > 2) break;
         spec.n_value_head = 4, spec.pad = 8, spec.checkpoints = 1;
+        spec.no_rate = form == 0, spec.no_bias = form < 2, spec.scale = form == 2 ? -0.3f : 0;
         if (form == 1) spec.gate = BRIM_KDA_GATE_SOFTPLUS, spec.lower_bound = 0, spec.n_seq = 2;
         if (form == 2)
             spec.flags |= BRIM_KDA_STATE_K_FIRST, spec.state_dtype = BRIM_KERNEL_BF16,
@@ -64,9 +69,9 @@ static void check_forms(void)
         route = own;
         run_and_fetch(&d, what);
         bool same = outputs_same(&serial, &c);
-        if (!is_split()) verdict(same, what, "bits differ from m128's");
+        if (!is_cut()) verdict(same, what, "bits differ from m128's");
         if (is_split() && form == 4) verdict(same, what, "no cut may hold, and m128's bits differ");
-        for (int i = 0; i < n && is_split(); i++) {
+        for (int i = 0; i < n && is_cut(); i++) {
             struct kda_error e = kda_measure(&c.args, i / spec.n_value_head, i % spec.n_value_head);
             snprintf(text, sizeof text, "task %d: %.2e %.2e %.2e beside %.2e %.2e %.2e", i, e.out,
                      e.window, e.state, base[i].out, base[i].window, base[i].state);
@@ -365,7 +370,7 @@ static void check_route(void)
     route = name;
     if (run_and_fetch(&d, "packed")) {
         struct outputs first = outputs_keep(&c);
-        if (!is_split()) verdict(outputs_same(&serial, &c), "packed", "bits differ from m128's");
+        if (!is_cut()) verdict(outputs_same(&serial, &c), "packed", "bits differ from m128's");
         for (int i = 0; i < (brief ? 2 : 200); i++) {
             if (!run_and_fetch(&d, "repeat")) break;
             verdict(outputs_same(&first, &c), "repeat", "bits differ");
@@ -381,15 +386,13 @@ static void check_route(void)
     check_replay(&spec);
     check_streams();
     check_causality();
-    if (is_split())
-        check_mark();
-    else
-        check_continued();
+    if (is_split()) check_mark();
+    if (!is_cut()) check_continued();
 }
 
 int main(int argc, char **argv)
 {
-    int status = kda_begin(argc, argv, "m128,c4-m128,c5-m64,split");
+    int status = kda_begin(argc, argv, "m128,c4-m128,c5-m64,split,split-join");
     if (status) return status;
     for (int i = 0; i < n_route; i++) {
         route = routes[i];

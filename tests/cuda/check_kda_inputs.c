@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Inputs that KDA kernels may get wrong without any usual case showing it, for every route named:
- * the first is held against fp64, the others, "split" apart, must have its bits. beta outside of
- * [0, 1], infinities and NaN in q, beta and the initial state, keys that repeat in groups, keys of
- * zeros or of one element under gates that forget nothing, one long sequence among two hundred
- * short ones, a single empty one.
+ * the first is held against fp64, the others, those that cut apart, must have its bits. Every
+ * regime of the gate, beta outside of [0, 1], infinities and NaN in q, k, v, g, beta and the
+ * initial state, keys that repeat in groups, keys of zeros or of one element under gates that
+ * forget nothing, one long sequence among two hundred short ones, a single empty one.
  *     check_kda_inputs [route[,route...]] [short]
  * Exit status 1 on any failure. */
 #include "cuda/kda_judge.h"
@@ -15,8 +15,8 @@ static struct kda_spec spec_of(int64_t n_tok, enum kda_regime regime)
     return spec;
 }
 
-/* The first route against fp64 (judged by the bars of `bars`), the others against it; the split
- * within 1.2 times its error. */
+/* The first route against fp64 (judged by the bars of `bars`), the others against it; those that
+ * cut within 1.2 times its error. */
 static void check_case(struct kda_case *c, const struct kda_spec *spec, enum kda_regime bars,
                        const char *what)
 {
@@ -36,12 +36,12 @@ static void check_case(struct kda_case *c, const struct kda_spec *spec, enum kda
             first = outputs_keep(c);
             for (int j = 0; j < n_task; j++)
                 base[j] = kda_measure(&c->args, j / c->args.n_value_head, j % c->args.n_value_head);
-        } else if (!strcmp(route, "split")) {
+        } else if (kda_cuts(route)) {
             for (int j = 0; j < n_task; j++) {
                 struct kda_error e =
                     kda_measure(&c->args, j / c->args.n_value_head, j % c->args.n_value_head);
-                snprintf(text, sizeof text, "split, task %d: %.2e %.2e beside %.2e %.2e", j, e.out,
-                         e.state, base[j].out, base[j].state);
+                snprintf(text, sizeof text, "%s, task %d: %.2e %.2e beside %.2e %.2e", route, j,
+                         e.out, e.state, base[j].out, base[j].state);
                 verdict(e.finite && e.out <= 1.2 * base[j].out + 1e-7 &&
                             e.window <= 1.2 * base[j].window + 1e-7 &&
                             e.state <= 1.2 * base[j].state + 1e-7,
@@ -57,27 +57,39 @@ static void check_case(struct kda_case *c, const struct kda_spec *spec, enum kda
     outputs_drop(&first);
 }
 
-/* beta as a value, from below 0 to 2 and, as a logit, infinite. */
-static void check_beta(void)
+static void check_regimes(void)
 {
-    for (int form = 0; form < 3; form++) {
+    for (int r = KDA_TYPICAL; r <= KDA_ZEROS; r++) {
+        struct kda_spec spec = spec_of(brief ? 70 : 321, (enum kda_regime)r);
+        struct kda_case c;
+        char what[32];
+        snprintf(what, sizeof what, "regime %d", r);
+        kda_case_make(&c, &spec);
+        check_case(&c, &spec, spec.regime, what);
+        kda_case_free(&c);
+    }
+}
+
+/* beta as a value, from below 0 to 2 and, as a logit, infinite; then gates of infinities, which end
+ * at the bound or at no decay. */
+static void check_limits(void)
+{
+    for (int form = 0; form < 4; form++) {
+        static const char *const names[] = {"beta f32", "beta bf16", "beta of infinite logits",
+                                            "infinite gates"};
         struct kda_spec spec = spec_of(100, KDA_TYPICAL);
         struct kda_case c;
-        char what[48];
-        snprintf(what, sizeof what, "beta %s",
-                 form == 2 ? "of infinite logits"
-                 : form    ? "bf16"
-                           : "f32");
+        const char *what = names[form];
         if (form < 2) spec.flags = BRIM_KDA_L2NORM;
         spec.f32_beta = form == 0;
         kda_case_make(&c, &spec);
         for (int t = 0; t < 100; t++) {
             float b = -0.7f + 2.6f * (float)(t * 37 % 100) / 99;
             if (form == 2) b = t % 3 ? INFINITY : -INFINITY;
-            if (form == 0)
-                ((float *)c.beta)[t] = b;
-            else
-                ((uint16_t *)c.beta)[t] = brim_bf16_from_f32(b);
+            if (form == 0) ((float *)c.beta)[t] = b;
+            if (form == 1 || form == 2) ((uint16_t *)c.beta)[t] = brim_bf16_from_f32(b);
+            for (int i = 0; i < 128 && form == 3; i += 3)
+                ((uint16_t *)c.g)[t * 128 + i] = (t / 7 + i) % 2 ? 0x7F80 : 0xFF80;
         }
         check_case(&c, &spec, KDA_MIXED, what);
         kda_case_free(&c);
@@ -94,9 +106,11 @@ static void check_not_finite(void)
 {
     static const uint16_t odd[] = {0x7FC0, 0x7F80, 0xFF80};
     enum { N_TOK = 140, AT = 71 };
-    for (int where = 0; where < 3; where++)
+    enum { Q, BETA, STATE, K, V, N_WHERE };
+    for (int where = 0; where < N_WHERE; where++)
         for (int x = 0; x < 3; x++) {
-            static const char *const names[] = {"in q", "in beta", "in the initial state"};
+            static const char *const names[] = {"in q", "in beta", "in the initial state", "in k",
+                                                "in v"};
             struct kda_spec spec = spec_of(N_TOK, KDA_TYPICAL);
             struct kda_case c, clean;
             char what[48];
@@ -109,9 +123,12 @@ static void check_not_finite(void)
             spec.n_seq = 2, spec.flags = BRIM_KDA_L2NORM;
             kda_case_make(&c, &spec);
             kda_case_make(&clean, &spec);
-            if (where == 0) c.q[AT * 128 + 9] = odd[x];
-            if (where == 1) ((uint16_t *)c.beta)[AT] = odd[x];
-            if (where == 2)
+            int column = where == STATE ? 5 : where == V ? 9 : -1; /* the one it stays in */
+            if (where == Q) c.q[AT * 128 + 9] = odd[x];
+            if (where == K) c.k[AT * 128 + 9] = odd[x];
+            if (where == V) c.v[AT * 128 + 9] = odd[x];
+            if (where == BETA) ((uint16_t *)c.beta)[AT] = odd[x];
+            if (where == STATE)
                 ((float *)c.initial)[5 * 128 + 7] = brim_f32_from_bf16(odd[x]); /* value 5, key 7 */
             for (int i = 0; i < n_route; i++) {
                 struct kda_device d;
@@ -122,7 +139,7 @@ static void check_not_finite(void)
                 kda_device_make(&d, &c, route);
                 run_and_fetch(&d, what);
                 kda_device_free(&d);
-                int n = where == 2 ? 0 : AT / 32 * 32;
+                int n = where == STATE ? 0 : AT / 32 * 32;
                 verdict(!memcmp(c.out, clean.out, (size_t)n * 256), what,
                         "reached an earlier chunk");
                 verdict(!memcmp(c.out + N_TOK * 128, clean.out + N_TOK * 128, N_TOK * 256), what,
@@ -130,17 +147,22 @@ static void check_not_finite(void)
                 verdict(!memcmp((float *)c.final + 16384, (float *)clean.final + 16384, 65536),
                         what, "reached another state");
                 bool kept = true, apart = true;
-                for (int t = where == 2 ? 0 : AT; t < (where == 0 ? AT + 1 : N_TOK); t++)
-                    for (int v = where == 2 ? 5 : 0; v < (where == 2 ? 6 : 128); v++)
-                        kept = kept && not_finite(c.out[t * 128 + v]);
+                for (int t = where == STATE ? 0 : AT; t < (where == Q ? AT + 1 : N_TOK); t++)
+                    for (int v = 0; v < 128; v++)
+                        if (column < 0 || v == column)
+                            kept = kept && not_finite(c.out[t * 128 + v]);
                 verdict(kept, what, "was lost");
-                /* q ends with its chunk; values of a state do not meet */
-                if (where == 0)
+                /* q ends with its chunk; values do not meet */
+                if (where == Q)
                     apart = !memcmp(c.out + 96 * 128, clean.out + 96 * 128, (N_TOK - 96) * 256) &&
                             !memcmp(c.final, clean.final, 65536);
-                for (int t = 0; t < N_TOK && where == 2; t++)
-                    for (int v = 0; v < 128; v++)
-                        if (v != 5) apart = apart && c.out[t * 128 + v] == clean.out[t * 128 + v];
+                for (int v = 0; v < 128 && column >= 0; v++) {
+                    if (v == column) continue;
+                    for (int t = 0; t < N_TOK; t++)
+                        apart = apart && c.out[t * 128 + v] == clean.out[t * 128 + v];
+                    apart = apart && !memcmp((float *)c.final + v * 128,
+                                             (float *)clean.final + v * 128, 512);
+                }
                 verdict(apart, what, "reached what it has no part in");
             }
             kda_case_free(&c);
@@ -241,9 +263,10 @@ static void check_empty(void)
 
 int main(int argc, char **argv)
 {
-    int status = kda_begin(argc, argv, "m128,split");
+    int status = kda_begin(argc, argv, "m128,split,split-join");
     if (status) return status;
-    check_beta();
+    check_regimes();
+    check_limits();
     check_not_finite();
     check_groups();
     check_sparse();

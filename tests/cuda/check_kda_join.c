@@ -254,7 +254,7 @@ static void properties(bool few)
     run(&d, "split-join", LENGTH, 0, true);
     kda_device_fetch(&d);
     struct outputs first = outputs_keep(&c);
-    for (int i = 0; i < (few ? 2 : 20); i++) {
+    for (int i = 0; i < (few ? 2 : 200); i++) {
         run(&d, "split-join", LENGTH, 0, true);
         expect_same(&d, &first, "repeat", i);
     }

@@ -203,7 +203,7 @@ static void check_states(void)
 
 int main(int argc, char **argv)
 {
-    int status = kda_begin(argc, argv, "m128,split");
+    int status = kda_begin(argc, argv, "m128,split,split-join");
     if (status) return status;
     for (int i = 0; i < n_route; i++) {
         route = routes[i];

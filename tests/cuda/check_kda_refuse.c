@@ -285,7 +285,7 @@ static void check_nothing(void)
 
 int main(int argc, char **argv)
 {
-    int status = kda_begin(argc, argv, "m128,c4-m128,split");
+    int status = kda_begin(argc, argv, "m128,c4-m128,split,split-join");
     if (status) return status;
     check_arguments();
     for (int i = 0; i < n_route; i++) {

@@ -3,6 +3,7 @@
  *     check_kda_split [short]     checks; few of them, for the sanitizers
  *     check_kda_split bench [weak|normal [LENGTH [ROUTE [FIRST [LAST]]]]]
  *                                 times beside the serial route, of shapes FIRST to LAST
+ *     check_kda_split join        times of the exact chain by the segments' length
  * Where every cut holds the error may be 1.2 times the serial route's; where one does not, the bits
  * are the serial route's. */
 #include "cuda/kda/record.h"
@@ -176,7 +177,7 @@ static int by_value(const void *a, const void *b)
 
 enum { FLUSH = 256 << 20, N_SAMPLE = 20 };
 
-static float time_route(struct kda_device *d, const char *route, int length, int window,
+static float time_route(struct kda_device *d, const char *route, int length, bool exact,
                         void *flush, cudaStream_t stream)
 {
     cudaGraph_t graph;
@@ -184,7 +185,7 @@ static float time_route(struct kda_device *d, const char *route, int length, int
     cudaEvent_t begin, end;
     float sample[N_SAMPLE];
     brim_error err = {0};
-    run(d, route, length, window, false);
+    run(d, route, length, 0, exact);
     CUDA_OK(cudaDeviceSynchronize());
     CUDA_OK(cudaEventCreate(&begin));
     CUDA_OK(cudaEventCreate(&end));
@@ -240,13 +241,47 @@ static void bench(int argc, char **argv)
         spec.checkpoints = 0;
         kda_case_make(&c, &spec);
         kda_device_make(&d, &c, NULL);
-        float serial = time_route(&d, NULL, 0, 0, flush, stream);
-        float split = time_route(&d, route, length, 0, flush, stream);
+        float serial = time_route(&d, NULL, 0, false, flush, stream);
+        float split = time_route(&d, route, length, false, flush, stream);
         if (brim_kda_plan_make(&d.args, &plan, &err) != BRIM_OK) exit(2);
         printf("%d,%d,%d,%s,%.1f,%.1f,%d,%d,%d\n", (int)shapes[i][0], (int)shapes[i][1],
                (int)shapes[i][2], weak ? "weak" : "normal", (double)serial, (double)split,
                plan.split_length, plan.split_window, (int)plan.grid);
         fflush(stdout);
+        kda_device_free(&d);
+        kda_case_free(&c);
+    }
+}
+
+/* Nothing is skipped, so gates are all the same to it. */
+static void bench_join(void)
+{
+    static const int64_t shapes[][3] = {/* tokens, heads, sequences */
+                                        {2048, 1, 1},  {2048, 8, 1}, {4096, 1, 1},  {4096, 4, 1},
+                                        {8192, 1, 1},  {8192, 4, 1}, {8192, 12, 1}, {16384, 1, 1},
+                                        {32768, 2, 1}, {2048, 4, 4}};
+    void *flush;
+    cudaStream_t stream;
+    CUDA_OK(cudaStreamCreate(&stream));
+    CUDA_OK(cudaMalloc(&flush, FLUSH));
+    printf("n_tok,n_head,n_seq,length,join_us\n");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct kda_spec spec = spec_of(shapes[i][0], KDA_TYPICAL);
+        struct kda_case c;
+        struct kda_device d;
+        spec.n_head = spec.n_value_head = shapes[i][1];
+        spec.n_seq = shapes[i][2];
+        spec.checkpoints = 0;
+        kda_case_make(&c, &spec);
+        kda_device_make(&d, &c, NULL);
+        int n_chunk = (int)(shapes[i][0] / 32);
+        for (int n = 1; n <= 64 && n <= n_chunk / 2; n += n < 4 ? 1 : n / 2) {
+            int length = (n_chunk + n - 1) / n;
+            float us = time_route(&d, "split-join", length, true, flush, stream);
+            printf("%d,%d,%d,%d,%.1f\n", (int)shapes[i][0], (int)shapes[i][1], (int)shapes[i][2],
+                   length, (double)us);
+            fflush(stdout);
+        }
         kda_device_free(&d);
         kda_case_free(&c);
     }
@@ -261,6 +296,10 @@ int main(int argc, char **argv)
     }
     if (argc > 1 && !strcmp(argv[1], "bench")) {
         bench(argc, argv);
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "join")) {
+        bench_join();
         return 0;
     }
     checks(argc > 1 && !strcmp(argv[1], "short"));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Where KDA states come from and go to on the GPU, for every route named ("split" is pinned to
- * segments of two chunks): pools in place and apart, fresh slots that hold NaN, index -1, empty
+ * Where KDA states come from and go to on the GPU, for every route named (those that cut are pinned
+ * to segments of two chunks): pools in place and apart, fresh slots that hold NaN, index -1, empty
  * sequences, padded strides; a sequence carried on by calls cut off the chunk grid, by single
  * steps, and by CPU and GPU in turn. check_kda_state [route[,route...]] [short] Exit status 1 on
  * any failure. */
@@ -174,7 +174,7 @@ static void check_route(void)
 
 int main(int argc, char **argv)
 {
-    int status = kda_begin(argc, argv, "m128,split");
+    int status = kda_begin(argc, argv, "m128,split,split-join");
     if (status) return status;
     for (int i = 0; i < n_route; i++) {
         route = routes[i];

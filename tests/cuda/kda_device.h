@@ -38,8 +38,14 @@ static inline void *kda_upload_input(struct kda_device *d, const void *from, siz
     return at;
 }
 
+/* Does a route run segments, whose bits are not m128's? */
+static inline bool kda_cuts(const char *route)
+{
+    return route && !strncmp(route, "split", 5);
+}
+
 /* The device's arguments for a host case; extra pointers (pool, fresh) are the caller's business.
- * Route split is pinned to segments of two chunks. */
+ * Routes that cut are pinned to segments of two chunks; of split-join every one is joined. */
 static inline void kda_device_make(struct kda_device *d, struct kda_case *c, const char *route)
 {
     memset(d, 0, sizeof *d);
@@ -48,8 +54,10 @@ static inline void kda_device_make(struct kda_device *d, struct kda_case *c, con
     brim_kda_args *a = &d->args;
     a->device = BRIM_KERNEL_CUDA;
     a->route = route;
-    if (route && !strcmp(route, "split") && a->split_length == 0)
-        a->split_length = 2, a->split_window = 1;
+    if (kda_cuts(route) && a->split_length == 0) {
+        a->split_length = 2, a->split_exact = strcmp(route, "split") != 0;
+        a->split_window = !a->split_exact;
+    }
     a->q = kda_upload_input(d, c->q, c->q_bytes);
     a->k = kda_upload_input(d, c->k, c->q_bytes);
     a->v = kda_upload_input(d, c->v, c->v_bytes);
@@ -60,8 +68,8 @@ static inline void kda_device_make(struct kda_device *d, struct kda_case *c, con
     if (c->initial) a->initial_state = kda_upload_input(d, c->initial, c->state_bytes);
     if (c->offsets) a->cu_seqlens = kda_upload_input(d, c->offsets, c->offset_bytes);
     if (c->checkpoints) a->checkpoints = kda_upload(d, c->checkpoints, c->checkpoint_bytes);
-    if (c->a_log) a->a_log = kda_upload_input(d, c->a_log, (size_t)a->n_value_head * 4);
-    if (c->dt_bias) a->dt_bias = kda_upload_input(d, c->dt_bias, (size_t)a->n_value_head * 512);
+    if (a->a_log) a->a_log = kda_upload_input(d, c->a_log, (size_t)a->n_value_head * 4);
+    if (a->dt_bias) a->dt_bias = kda_upload_input(d, c->dt_bias, (size_t)a->n_value_head * 512);
     size_t n_bytes = 0;
     brim_error err = {0};
     if (brim_kda_workspace_bytes(a, &n_bytes, &err) == BRIM_OK && n_bytes) {

@@ -79,6 +79,8 @@ static void gates_bounds_types_and_grouped_heads(void **state)
         spec.flags = (i & 1 ? NORM : 0) | (i & 2 ? LOGIT : 0) |
                      (i & 4 ? BRIM_KDA_STATE_K_FIRST : 0) | BRIM_KDA_CHECKED;
         spec.f32_beta = i % 3 == 0;
+        spec.no_rate = i % 3 == 1, spec.no_bias = i % 4 == 3;
+        spec.scale = i % 5 == 2 ? -0.3f : 0;
         if (i < 4) spec.lower_bound = (float[]){-5, -1, -0.01f, -3}[i];
         if (i >= 4 && i < 8) spec.gate = BRIM_KDA_GATE_SOFTPLUS, spec.lower_bound = 0;
         if (i >= 8)
