@@ -4,10 +4,19 @@
  * cut lies within 1e-6 of the sum from a boundary. Ends with "N passed, N failed, N skipped".
  *   gpu_check_sample [short | tiny PART | one SETTING [equal]]
  * tiny: each setting of a small vocabulary once, for compute-sanitizer; PART: a third of them,
- * 0..2. one: a single call, for racecheck; equal: with many equal logits and two ranges. */
+ * 0..2. one: a single call, for racecheck, in blocks of 64 threads (the source compiled here once
+ * more), which a call that looks for keys bit by bit would not end without; equal: with many equal
+ * logits and two ranges. */
 #include <algorithm>
 
 #include "model_judge.cuh"
+
+#define BRIM_SAMPLE_THREADS 64
+#define brim_cuda_sample small_sample
+#define brim_cuda_sample_bytes small_sample_bytes
+#include "cuda/model/sample.cu"
+#undef brim_cuda_sample
+#undef brim_cuda_sample_bytes
 
 struct setting {
     float temperature, top_p, min_p, penalty;
@@ -86,6 +95,8 @@ static choice reference(std::vector<float> logits, const std::vector<int32_t> &r
     return {chosen, near};
 }
 
+static bool is_one; /* a call in small blocks */
+
 static void check(const std::vector<float> &logits, const std::vector<int32_t> &ranges,
                   const std::vector<int32_t> &recent, const setting &s, float uniform,
                   const std::string &what)
@@ -104,7 +115,7 @@ static void check(const std::vector<float> &logits, const std::vector<int32_t> &
     if (!ready) CHECK(cudaMemset(work.ptr, 0, work.n));
     ready = true;
     a.workspace = work.ptr;
-    RUN(brim_cuda_sample(&a, NULL, &err));
+    RUN((is_one ? small_sample : brim_cuda_sample)(&a, NULL, &err));
     int32_t got = id.to_host()[0];
     choice want = reference(logits, ranges, recent, s, uniform);
     expect(got == want.id || (want.near_tie && got >= 0),
@@ -114,7 +125,8 @@ static void check(const std::vector<float> &logits, const std::vector<int32_t> &
 
 int main(int argc, char **argv)
 {
-    bool is_one = argc > 2 && !strcmp(argv[1], "one"), equal = is_one && argc > 3;
+    is_one = argc > 2 && !strcmp(argv[1], "one");
+    bool equal = is_one && argc > 3;
     bool is_tiny = is_one || (argc > 2 && !strcmp(argv[1], "tiny"));
     int part = is_tiny ? atoi(argv[2]) : 0;
     bool is_short = is_tiny || (argc > 1 && !strcmp(argv[1], "short"));

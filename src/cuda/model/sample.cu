@@ -18,11 +18,16 @@ extern __shared__ float smem[];
 namespace
 {
 
-enum { N_BLOCK = 8, N_THREAD = 1024, N_WARP = N_THREAD / 32 };
+/* 64 to 1024, for a program under racecheck, which is slow by the thread that comes to a barrier. */
+#ifndef BRIM_SAMPLE_THREADS
+#define BRIM_SAMPLE_THREADS 1024
+#endif
+
+enum { N_BLOCK = 8, N_THREAD = BRIM_SAMPLE_THREADS, N_WARP = N_THREAD / 32 };
 enum {
-    N_BIN = 64,        /* eighths of (largest - logit) / temperature: what weighs e^-8 or more */
-    MAX_SORTED = 2048, /* two keys a thread */
-    BATCH = 5          /* loads of 4 logits in flight a thread: a vocabulary of 163,840 */
+    N_BIN = 64, /* eighths of (largest - logit) / temperature: what weighs e^-8 or more */
+    MAX_SORTED = 2 * N_THREAD,
+    BATCH = 5 /* loads of 4 logits in flight a thread: a vocabulary of 163,840 */
 };
 #define GREEDY_TEMPERATURE 1e-5f
 
@@ -54,7 +59,7 @@ BRIM_DEVICE double block_total(exchange &x, double v)
     __syncthreads();
     double total = 0;
     if (threadIdx.x < 32) {
-        total = x.part[threadIdx.x];
+        total = threadIdx.x < N_WARP ? x.part[threadIdx.x] : 0;
 #pragma unroll
         for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(0xFFFFFFFFu, total, step);
     }
@@ -83,7 +88,7 @@ BRIM_DEVICE unsigned long long cluster_max(exchange &x, int &round, unsigned lon
     __syncthreads();
     int set = round++ & 1;
     if (threadIdx.x < 32) {
-        v = warp_best(x.key_part[threadIdx.x]);
+        v = warp_best(threadIdx.x < N_WARP ? x.key_part[threadIdx.x] : 0);
         if (threadIdx.x < N_BLOCK)
             st_shared_cluster_u64(mapa_u32(smem_u32(&x.key[set][cluster_ctarank()]), threadIdx.x),
                                   v);
