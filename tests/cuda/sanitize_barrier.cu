@@ -1,23 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The ways in which the kernels hand shared memory from its writers to its readers, each alone in a
  * kernel of its own and correct by the PTX memory model, for racecheck beside the kernels: what is
- * reported here too is no fault of theirs (docs/verification.md).
+ * reported here too is no fault of theirs (docs/verification.md). Every number is checked; exit
+ * status 1 on a wrong one.
  *     sanitize_barrier relay|pair|turns|load|acked|join|counted
- *     sanitize_barrier cluster N_THREAD N_ROUND
- * relay: 128 threads write a stage, with a step in which they read each other's numbers in it, and
- * meet at a named barrier, then one of them arrives at the mbarrier that the readers wait for; the
- * readers' four warps arrive at the one that the writers wait for; two such groups write chunks by
- * turns. pair: one step in both CTAs of a cluster by turns, and the one thread also pushes the
- * stage into the other CTA's; a stage is free when this CTA's readers have arrived and a fifth warp
- * of the other says that the push has. turns: two groups of relay in each CTA, the CTAs by turns
- * and each one's groups by turns, all with the same three stages, whole stages pushed; a stage is
- * free when both CTAs' readers have arrived, at the mbarrier of the CTA whose turn it is. load: one
- * lane fills the stages by bulk loads, each when the readers' four warps have arrived. acked: there
- * another lane waits for the load and arrives as well. join: two CTAs write lines that each other's
- * warps add, the own ones by ordinary stores before a named barrier, the others by st.async.
- * counted: two groups each write shares and meet at a named barrier, then one thread of each counts
- * them between two fences; the last to come reads the shares of both. cluster: what a cluster
- * barrier of 8 blocks costs. Every number is checked. Exit status 1 on a wrong one. */
+ *     sanitize_barrier cluster N_THREAD N_ROUND */
 #include <string.h>
 
 #include "cuda_ok.h"
@@ -28,7 +15,8 @@
 enum { N_READER = 128, N_WRITER = 128, N_STAGE = 2, N_CHUNK = 14 };
 enum { N_THREAD = 288, RELAY_THREAD = N_READER + 2 * N_WRITER };
 enum { STAGE_BYTES = 512, AT_FULL = N_STAGE * STAGE_BYTES, AT_MINE = AT_FULL + 8 * N_STAGE };
-enum { N_BLOCK = 8 }; /* of cluster */
+enum { CROSSED_STAGES = 3, CROSSED_BYTES = 3 * STAGE_BYTES }; /* of relay and turns */
+enum { N_BLOCK = 8 };                                         /* of cluster */
 enum { AT_THEIRS = AT_MINE + 8 * N_STAGE, SMEM_BYTES = AT_THEIRS + 8 * N_STAGE };
 
 struct handover {
@@ -57,12 +45,14 @@ BRIM_DEVICE void init_all(uint32_t at, int n, int n_arrival)
     for (int i = 0; i < n; i++) mbarrier_init(at + 8 * i, n_arrival);
 }
 
-/* A group's chunk in two steps: its threads write half a stage on, meet, and read each other's
- * numbers into the stage. */
+/* A group's stage, three parts with the chunk's numbers each: its threads write the second and the
+ * third, meet, and read each other's numbers into the first, which the readers read. Nobody reads
+ * the third before the end, as what only tensor cores and pushes read. */
 BRIM_DEVICE void write_crossed(uint32_t stage, int c, int group)
 {
     int i = threadIdx.x % N_WRITER, other = (i + N_WRITER / 2) % N_WRITER;
     st_shared_f32(stage + STAGE_BYTES + 4 * i, (float)(128 * c + i));
+    st_shared_f32(stage + 2 * STAGE_BYTES + 4 * i, (float)(128 * c + i));
     named_barrier_sync(1 + group, N_WRITER);
     float x = ld_shared_f32(stage + STAGE_BYTES + 4 * other);
     st_shared_f32(stage + 4 * other, x);
@@ -76,11 +66,22 @@ BRIM_DEVICE void write_stage(uint32_t stage, int c)
     named_barrier_sync(1, N_WRITER);
 }
 
-/* Group g of the writers has chunks g, g + 2, ...; three stages, so that both come to each. A
- * stage: the numbers as they are first written, half a stage on, then as they are read. */
+/* The third parts of all stages, when nobody writes any more. */
+BRIM_DEVICE float read_unread(uint32_t base)
+{
+    float sum = 0;
+    for (uint32_t s = 0; s < CROSSED_STAGES; s++)
+        sum += read_stage(base + s * CROSSED_BYTES + 2 * STAGE_BYTES);
+    return sum;
+}
+
+/* relay: a group writes a stage and meets at a named barrier, then one of its threads arrives at
+ * the mbarrier that the readers wait for; the readers' four warps arrive at the one that the
+ * writers wait for. Group g has chunks g, g + 2, ...; three stages, so that both groups come to
+ * each. */
 static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_relay(handover p)
 {
-    enum { STAGES = 3, BYTES = 2 * STAGE_BYTES };
+    enum { STAGES = CROSSED_STAGES, BYTES = CROSSED_BYTES };
     __shared__ __align__(128) char raw[STAGES * BYTES + 16 * STAGES];
     uint32_t base = smem_u32(raw), full = base + STAGES * BYTES, free = full + 8 * STAGES;
     if (threadIdx.x == 0) {
@@ -105,10 +106,13 @@ static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_relay(ha
             if (threadIdx.x % N_WRITER == 0) mbarrier_arrive(full + 8 * s);
         }
     }
-    if (threadIdx.x < N_READER) p.sum[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x < N_READER) p.sum[threadIdx.x] = sum + read_unread(base);
 }
 
-/* Chunk c is written by CTA c % 2 and lies in stage c % 2 of both. */
+/* pair: chunk c is written by CTA c % 2 and lies in stage c % 2 of both. The thread that arrives
+ * also pushes the stage into the other CTA's; a stage is free when this CTA's readers have arrived
+ * and a fifth warp of the other says that the push has. */
 static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_pair(handover p)
 {
     __shared__ __align__(128) char raw[SMEM_BYTES];
@@ -151,10 +155,12 @@ static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_pair(handove
     cluster_sync();
 }
 
-/* Chunk c is written by CTA c % 2, there by group c / 2 % 2, and lies in stage c % 3 of both. */
+/* turns: chunk c is written by CTA c % 2, there by group c / 2 % 2 as in relay, and lies in stage c
+ * % 3 of both, pushed as a whole; a stage is free when both CTAs' readers have arrived, at the
+ * mbarrier of the CTA whose turn it is. */
 static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_turns(handover p)
 {
-    enum { STAGES = 3, BYTES = 2 * STAGE_BYTES };
+    enum { STAGES = CROSSED_STAGES, BYTES = CROSSED_BYTES };
     __shared__ __align__(128) char raw[STAGES * BYTES + 16 * STAGES];
     uint32_t base = smem_u32(raw), full = base + STAGES * BYTES, free = full + 8 * STAGES;
     uint32_t rank = cluster_ctarank(), other_cta = rank ^ 1;
@@ -187,11 +193,14 @@ static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_turns(ha
             }
         }
     }
-    if (threadIdx.x < N_READER) p.sum[blockIdx.x * N_READER + threadIdx.x] = sum;
     cluster_sync();
+    if (threadIdx.x < N_READER)
+        p.sum[blockIdx.x * N_READER + threadIdx.x] = sum + read_unread(base);
 }
 
-/* One loading lane, in the first warp behind the readers; one that acknowledges, in the second. */
+/* load: one lane, in the first warp behind the readers, fills the stages by bulk loads, each when
+ * the readers' four warps have arrived. acked: one of the second warp waits for the load and
+ * arrives as well. */
 static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_load(handover p)
 {
     __shared__ __align__(128) char raw[SMEM_BYTES];
@@ -223,8 +232,9 @@ static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_load(handove
     if (threadIdx.x < N_READER) p.sum[threadIdx.x] = sum;
 }
 
-/* Lines [from CTA][warp][lane] of 16 bytes; warp w of a CTA writes line w of both CTAs, and adds in
- * its own the two of warp w + 1. */
+/* join: lines [from CTA][warp][lane] of 16 bytes; warp w of a CTA writes line w of both CTAs, its
+ * own by ordinary stores before a named barrier, the other's by st.async, and adds the two of warp
+ * w + 1 here. */
 static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_join(handover p)
 {
     enum { LINE = 512, N_LINE = N_READER / 32, AT_BAR = 2 * N_LINE * LINE };
@@ -256,7 +266,8 @@ static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_join(handove
     cluster_sync();
 }
 
-/* The four shares of each group's chunk, and a count. */
+/* counted: two groups each write four shares and meet at a named barrier, then one thread of each
+ * counts them between two fences; the last to come reads the shares of both. */
 static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_counted(handover p)
 {
     __shared__ __align__(16) char raw[2 * 16 + 16];
@@ -275,8 +286,8 @@ static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_counted(hand
     for (int i = 0; i < N_READER; i++) p.sum[i] = a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w;
 }
 
-/* In every round each thread gives the next block's a number; two sets of them, so that a barrier a
- * round is enough. */
+/* cluster: what a cluster barrier of 8 blocks costs. In every round each thread gives the next
+ * block's a number; two sets of them, so that a barrier a round is enough. */
 static __global__ void __launch_bounds__(1024, 1) brim_sanitize_cluster(handover p)
 {
     __shared__ float from[2][1024];
@@ -311,8 +322,11 @@ static float want_of(const char *way, const handover &p, int rank, int i)
                 want += (float)(4 * ((i + 32) % N_READER) + e + 1000 * from + 2000 * rank);
         return want;
     }
-    for (int c = 0; c < N_CHUNK; c++)
-        for (int e = 0; e < 4; e++) want += (float)(128 * c + 4 * (i & 31) + e);
+    bool crossed = !strcmp(way, "relay") || !strcmp(way, "turns");
+    for (int c = 0; c < N_CHUNK; c++) {
+        int n_read = crossed && c >= N_CHUNK - CROSSED_STAGES ? 2 : 1;
+        for (int e = 0; e < 4; e++) want += (float)(n_read * (128 * c + 4 * (i & 31) + e));
+    }
     return want;
 }
 
