@@ -85,6 +85,30 @@ def progression():
                f"{ratios} |")
 
 
+def line_through(points):
+    """(intercept, slope) of the least squares' line."""
+    x, y = (statistics.mean(p[i] for p in points) for i in range(2))
+    slope = sum((p[0] - x) * (p[1] - y) for p in points) / sum((p[0] - x) ** 2 for p in points)
+    return y - slope * x, slope
+
+
+def split_line():
+    """(us before and behind the chunks, us a chunk) of the split where gates forget: a line through kda_split.csv over the chunks
+    that a processor works through, windows included."""
+    points = []
+    for r in rows_of("kda_split.csv"):
+        if r["gates"] == "normal":
+            points.append((math.ceil(int(r["grid"]) / 132) * (int(r["length"]) + int(r["window"])), float(r["split_us"])))
+    return line_through(points)
+
+
+def bound_by(route, us, fixed):
+    """What most of a call's time is: of the split its fixed part or its chunks, whose time is K1's; of the serial routes see kda_chunks."""
+    if route != "split":
+        return "K2" if route.startswith("c") else "K1"
+    return f"start, {fixed:.0f} us" if fixed > us / 2 else f"K1, {us - fixed:.0f} us"
+
+
 def kda_rows(gate):
     cases = {}
     for r in rows_of("kda_peers.csv"):
@@ -101,8 +125,9 @@ def kda_peers():
             n = re.match(r"(\d+) ", r["shape"])
             earlier[r["M_or_T"], r["heads_or_outputs"], n[1] if n else ""] = r["median_us"]
     cases = kda_rows("lower_bound")
-    yield "| T, H | brim | route | FLA | FLA / brim | cudnn-frontend | target | floor |"
-    yield "|---|---:|---|---:|---:|---:|---:|---:|"
+    fixed, _ = split_line()
+    yield "| T, H | brim | route | FLA | FLA / brim | cudnn-frontend | target | floor | most of it |"
+    yield "|---|---:|---|---:|---:|---:|---:|---:|---|"
     for name in KDA_TABLE:
         key = tuple((name + ("" if name.count(",") == 2 else ",1")).split(","))
         if key not in cases:
@@ -111,15 +136,15 @@ def kda_peers():
         us = float(brim["median_us"])
         target = KDA_TARGETS.get(key[:2], "-") if key[2] == "1" or "+" in key[0] else "-"
         yield (f"| {name.replace(',', ', ')} | {us:.1f} | {brim['route']} | {fla:.1f} | {fla / us:.2f} | {earlier.get(key, '-')} | "
-               f"{target} | {100 * float(brim['floor_us']) / us:.0f} % |")
+               f"{target} | {100 * float(brim['floor_us']) / us:.0f} % | {bound_by(brim['route'], us, fixed)} |")
     if all(key in cases and key in earlier for key in KDA_PUBLIC):
         mean = lambda values: math.exp(statistics.mean(math.log(float(v)) for v in values))
         us, fla = (mean(cases[key][peer]["median_us"] for key in KDA_PUBLIC) for peer in ("brim", "fla"))
         yield (f"| geometric mean of the ten public shapes | {us:.1f} | | {fla:.1f} | {fla / us:.2f} | "
-               f"{mean(earlier[key] for key in KDA_PUBLIC):.1f} | 60 | |")
+               f"{mean(earlier[key] for key in KDA_PUBLIC):.1f} | 60 | | |")
     every = [case for gate in ("lower_bound", "softplus") for case in kda_rows(gate).values()]
     slower = sum(float(case["brim"]["median_us"]) > float(case["fla"]["median_us"]) for case in every)
-    yield f"| shapes of the run slower than FLA, both gates | {slower} of {len(every)} | | | | | 0 | |"
+    yield f"| shapes of the run slower than FLA, both gates | {slower} of {len(every)} | | | | | 0 | | |"
 
 
 def kda_softplus():
@@ -149,6 +174,26 @@ def kda_sweep():
         yield f"| {heads} heads | " + " | ".join(line) + " |"
 
 
+def kda_chunks():
+    """A route's time as a line over the chunks of 8 heads, 2048 to 8192 tokens, beside what preparing a chunk takes its processors
+    when they do nothing else. The fastest route is at the recurrence's own time, so what is near it is bound by that, others by K1."""
+    cycles = {(r["arrangement"], r["instances"]): float(r["cycles_per_chunk"]) for r in rows_of("kda_prepare.csv")}
+    clock = float(re.search(r"(\d+) MHz", (RESULTS / "kda_prepare.csv").read_text(encoding="utf-8"))[1])
+    fused, helper = cycles["fused", "2"] / clock, cycles["helper", "4"] / clock
+    alone = {"m128": fused, "queue": fused, "m64": fused / 2, "pair": fused / 2, "c4-m128": helper / 3, "c4-m64": helper / 2,
+             "c5-m64": helper / 3, "c6-m64": helper / 4}
+    points = collections.defaultdict(list)
+    for r in rows_of("kda_routes.csv"):
+        if r["n_seq"] == "1" and r["n_head"] == "8" and 2048 <= int(r["n_tok"]) <= 8192 and r.get("gate") != "softplus":
+            points[r["route"]].append((int(r["n_tok"]) // 32, float(r["us_median"])))
+    lines = {route: line_through(points[route]) for route in alone if len(points[route]) >= 3}
+    chain = min(slope for _, slope in lines.values())
+    yield "| route | us a chunk | us else | K1 alone, us a chunk | bound by |"
+    yield "|---|---:|---:|---:|---|"
+    for route, (fixed, slope) in lines.items():
+        yield f"| {route} | {slope:.2f} | {fixed:.0f} | {alone[route]:.2f} | {'K2' if slope < 1.2 * chain else 'K1'} |"
+
+
 def kda_serial():
     routes, splits = collections.defaultdict(dict), collections.defaultdict(dict)
     for r in rows_of("kda_routes.csv"):
@@ -166,7 +211,7 @@ def kda_serial():
                f"{normal['serial_us']} | {normal['split_us']} | {weak['split_us'] if weak else '-'} |")
 
 
-TABLES = {f.__name__: f for f in (w4_peers, crossover, progression, kda_peers, kda_softplus, kda_sweep, kda_serial)}
+TABLES = {f.__name__: f for f in (w4_peers, crossover, progression, kda_peers, kda_softplus, kda_sweep, kda_chunks, kda_serial)}
 
 
 def main():

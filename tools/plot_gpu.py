@@ -3,13 +3,13 @@
 """Plots of the GPU's results as SVG (needs matplotlib).
 
   tools/plot_gpu.py w4 bench/results/h200/w4_peers.csv [bench/results/h200/w4_sweep.csv]   time against rows
-  tools/plot_gpu.py kda bench/results/h200/kda_routes.csv bench/results/h200/kda_split.csv bench/results/h200/kda_peers_earlier.csv \
-      bench/results/h200/kda_peers.csv          time against tokens; where the last one has FLA, it replaces the earlier FLA;
-                                                            the first may be several, with commas (kda_sweep*.csv)
+  tools/plot_gpu.py kda                  time against tokens of one sequence: every route, FLA, the memory floor
 
-Written beside the peers' file (w4) or the split's (kda), with its name.
+w4: written beside the peers' file, with its name. kda: bench/results/h200/kda_split.svg from the kda_*.csv there; of a point that
+several measured the newest (kda_route_table.py says which), FLA from kda_peers.csv where that has the number of heads.
 """
 import csv
+import os
 import sys
 
 import matplotlib
@@ -19,8 +19,10 @@ matplotlib.rcParams["svg.hashsalt"] = "brim"  # the same file from the same figu
 matplotlib.rcParams["svg.fonttype"] = "none"
 import matplotlib.pyplot as plt  # noqa: E402
 
+import kda_route_table  # noqa: E402
+
 COLOURS = {"brim": "#1f6fb4", "brim, every M": "#8fc1e8", "cublas bf16": "#8c8c8c", "torch int4": "#c0a060",
-           "split": "#1f6fb4", "split, weak gates": "#8fc1e8", "m128": "#2e8b57", "m64": "#90c9a5", "pair": "#57a87b", "queue": "#1d5c38", "c4-m128": "#c0504d",
+           "split": "#1f6fb4", "split, weak gates": "#8fc1e8", "split-join": "#6a3d9a", "m128": "#2e8b57", "m64": "#90c9a5", "pair": "#57a87b", "queue": "#1d5c38", "c4-m128": "#c0504d",
            "c4-m64": "#d98c8a", "c5-m64": "#e0b0af", "c6-m64": "#8b1a1a", "c8-m128": "#b08fc7", "FLA": "#8c8c8c",
            "cudnn-frontend": "#c0a060", "brim, as chosen": "#123a5e", "floor": "#333333", "memory floor": "#333333"}
 
@@ -48,7 +50,7 @@ def finish(figure, axes, output, across, legend):
     print(output)
 
 
-def plot_w4(peers, sweep):
+def plot_w4(peers, sweep=None):
     lines = [r for r in rows_of(peers) if int(r["rows"]) > 0]
     fine = rows_of(sweep) if sweep else []
     names = list(dict.fromkeys(r["projection"] for r in lines))
@@ -67,49 +69,48 @@ def plot_w4(peers, sweep):
     finish(figure, axes, peers.removesuffix(".csv") + ".svg", "rows (M)", "cold, graph replay")
 
 
-def plot_kda(own, split, peers, same_run=None):
-    lines = [r for name in own.split(",") for r in rows_of(name) if int(r["n_seq"]) == 1]
-    cut = [r for r in rows_of(split) if int(r["n_seq"]) == 1]
-    other = [r for r in rows_of(peers) if r["shape"] == "1 sequence" and r["impl"] in ("fla_triton", "cudnn_kda_hopper_cuda")
-             and "raw gates -12" not in r["note"]]
-    now = [r for r in rows_of(same_run) if r["gate"] == "lower_bound" and r["sequences"] == "1"] if same_run else []
-    if now:
-        other = [r for r in other if r["impl"] != "fla_triton"]
+def plot_kda():
+    name_of = lambda name: os.path.join(kda_route_table.RESULTS, name)
+    times = {}  # (heads, what): {tokens: us}
+    for _, paths in kda_route_table.runs(None):
+        for r in (r for path in paths for r in rows_of(path)):
+            if r["n_seq"] != "1" or r.get("gate") == "softplus":
+                continue
+            what, us = r.get("route"), r.get("us_median")
+            if "gates" in r:
+                what, us = "split" if r["gates"] != "weak" else "split, weak gates", r["split_us"]
+            times.setdefault((int(r["n_head"]), what), {})[int(r["n_tok"])] = float(us)
+    for r in rows_of(name_of("kda_peers_earlier.csv")):
+        what = {"fla_triton": "FLA", "cudnn_kda_hopper_cuda": "cudnn-frontend"}.get(r["impl"])
+        if what and r["shape"] == "1 sequence" and "raw gates -12" not in r["note"]:
+            times.setdefault((int(r["heads_or_outputs"]), what), {})[int(r["M_or_T"])] = float(r["median_us"])
+    now = [r for r in rows_of(name_of("kda_peers.csv")) if r["gate"] == "lower_bound" and r["sequences"] == "1" and r["median_us"]]
+    for r in now:
+        times.pop((int(r["heads"]), "FLA"), None)
+    for r in now:
+        what = "FLA" if r["peer"] == "fla triton" else "brim, as chosen"
+        times.setdefault((int(r["heads"]), what), {})[int(r["tokens"])] = float(r["median_us"])
     figure, axes = plt.subplots(2, 3, figsize=(13, 7), squeeze=False)
     for ax, n_head in zip(axes.flat, (1, 4, 8, 12, 64, 96)):
-        series = {}
-        for r in lines:
-            if int(r["n_head"]) == n_head:
-                series.setdefault(r["route"], []).append((int(r["n_tok"]), float(r["us_median"])))
-        for r in cut:
-            if int(r["n_head"]) == n_head:
-                name = "split" if r["gates"] != "weak" else "split, weak gates"
-                series.setdefault(name, []).append((int(r["n_tok"]), float(r["split_us"])))
-        for r in other:
-            if int(r["heads_or_outputs"]) == n_head:
-                name = "FLA" if r["impl"] == "fla_triton" else "cudnn-frontend"
-                series.setdefault(name, []).append((int(r["M_or_T"]), float(r["median_us"])))
-        for r in now:
-            if int(r["heads"]) == n_head and r["median_us"]:
-                name = "FLA" if r["peer"] == "fla triton" else "brim, as chosen"
-                series.setdefault(name, []).append((int(r["tokens"]), float(r["median_us"])))
-        for name, at in series.items():
-            ax.plot(*zip(*sorted(set(at))), marker="o", ms=3, lw=1.2, color=COLOURS.get(name), label=name)
-        tokens = sorted({t for at in series.values() for t, _ in at})
-        if tokens:  # q, k, v, g, out in bf16, beta, at the measured copy rate
-            floor = [(t, t * n_head * (5 * 256 + 2) / 4.3e6) for t in tokens]
+        series = {what: at for (h, what), at in times.items() if h == n_head}
+        for what in sorted(series, key=lambda what: (list(COLOURS).index(what) if what in COLOURS else -1, what)):
+            at = sorted(series[what].items())
+            ax.plot(*zip(*at), marker="o", ms=3, lw=1.2, color=COLOURS.get(what), label=what)
+        tokens = sorted({t for at in series.values() for t in at})
+        if tokens:  # q, k, v, g, out in bf16, beta, two states in fp32, at the measured copy rate
+            floor = [(t, n_head * (t * (5 * 256 + 2) + 2 * 65536) / 4.3e6) for t in tokens]
             ax.plot(*zip(*floor), ls=":", lw=1, color=COLOURS["floor"], label="memory floor")
         ax.set_title(f"{n_head} heads", fontsize=9)
-    finish(figure, axes, split.removesuffix(".csv") + ".svg", "tokens (T)", "cold, graph replay")
+    finish(figure, axes, name_of("kda_split.svg"), "tokens (T)", "cold, graph replay")
 
 
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] not in ("w4", "kda"):
-        sys.exit(__doc__)
-    if sys.argv[1] == "w4":
-        plot_w4(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)
+    if sys.argv[1:] == ["kda"]:
+        plot_kda()
+    elif 3 <= len(sys.argv) <= 4 and sys.argv[1] == "w4":
+        plot_w4(*sys.argv[2:])
     else:
-        plot_kda(*sys.argv[2:6])
+        sys.exit(__doc__)
 
 
 if __name__ == "__main__":
