@@ -80,8 +80,9 @@ typedef struct brim_kda_args {
      * chunks (of 32 tokens) of a segment and of its window (at most 8, and no longer than the
      * segment); 0: chosen from the shape. What may not be cut a serial route computes. Route
      * "split-join", by name alone, joins it from the segments' state maps instead. split_exact:
-     * nothing is skipped; every segment is joined, without windows. That too needs the name of one
-     * of the two routes; else a serial route is taken. */
+     * nothing is skipped; every segment is joined, without windows. With allow_split that is chosen
+     * where it is expected to be faster than the serial routes; by the name of one of the two
+     * routes anywhere. */
     int allow_split, split_length, split_window, split_exact;
 
     /* Fixed batch: n_seq sequences of n_tok tokens each, cu_seqlens NULL.

@@ -192,6 +192,17 @@ static struct expected expect_split(const struct work *work,
         work->mean >= brim_kda_split_least_tokens};
 }
 
+/* The exact chain, whose time does not depend on the data. Packed ones were not measured. */
+static struct expected expect_join(const struct work *work, const struct brim_kda_split_plan *plan)
+{
+    if (plan->length == 0 || work->n_seq == 0 || work->packed) return (struct expected){0, false};
+    int64_t chunks = brim_ceil_div(work->mean, BRIM_KDA_CHUNK);
+    double us = brim_kda_split_cost_exact(work->n_seq, plan->n_slot, plan->n_slot / work->n_seq,
+                                          work->n_head, resident(JOIN), plan->length);
+    return (struct expected){us, chunks >= brim_kda_join_cost.least_chunks &&
+                                     chunks <= brim_kda_join_cost.most_chunks};
+}
+
 /* ---- the choice ------------------------------------------------------------------------------ */
 
 static int find_route(const char *name)
@@ -201,14 +212,22 @@ static int find_route(const char *name)
     return -1;
 }
 
+/* How a call would be cut: with windows, and where split_exact asks for it without any. */
+struct cuts {
+    struct brim_kda_split_plan split, exact;
+};
+
 /* Why the automatic choice must leave a route out, or NULL. */
 static const char *excluded(const struct work *work, const brim_kda_args *args, int route,
-                            const struct brim_kda_split_plan *split)
+                            const struct cuts *cuts)
 {
     if (work->n_task > BRIM_KDA_MAX_TASK && brim_kda_route_limited(route))
         return "its workspace has no words for so many tasks";
     if (route >= BRIM_KDA_ROUTE_N && !args->allow_split) return "allow_split is not set";
-    if (route >= BRIM_KDA_ROUTE_N && split->n_slot <= work->n_seq) return "too short to be cut";
+    if (route == JOIN && args->split_exact)
+        return cuts->exact.n_slot > work->n_seq ? NULL : "joined it would take longer";
+    if (route >= BRIM_KDA_ROUTE_N && cuts->split.n_slot <= work->n_seq)
+        return "too short to be cut";
     if (route == SPLIT && args->split_exact) return "split_exact is set: it skips what it may";
     return brim_kda_routes[route].by_name;
 }
@@ -254,12 +273,24 @@ static void fill(brim_kda_plan *plan, const struct work *work, int route,
         brim_kda_route_workspace_front(plan->workspace_bytes) + split->workspace_bytes;
 }
 
-static struct brim_kda_split_plan joined(const brim_kda_args *args, const struct work *work,
-                                         int64_t n_processor, struct brim_kda_split_plan split)
+static struct cuts cuts_of(const brim_kda_args *args, const struct work *work, int64_t n_processor)
 {
+    struct cuts cuts = {{0}, {0}};
+    if (work->n_task > BRIM_KDA_MAX_TASK) return cuts;
+    cuts.split =
+        brim_kda_split_plan_make(work->n_seq, work->n_row, work->bound, work->n_head, work->packed,
+                                 n_processor, args->split_length, args->split_window);
     if (args->split_exact)
-        return brim_kda_split_plan_exact(work->n_seq, work->n_row, work->bound, work->n_head,
-                                         work->packed, n_processor, args->split_length);
+        cuts.exact = brim_kda_split_plan_exact(work->n_seq, work->n_row, work->bound, work->n_head,
+                                               work->packed, n_processor, args->split_length);
+    return cuts;
+}
+
+static struct brim_kda_split_plan joined(const brim_kda_args *args, const struct work *work,
+                                         const struct cuts *cuts)
+{
+    struct brim_kda_split_plan split = cuts->split;
+    if (args->split_exact) return cuts->exact;
     brim_kda_split_plan_join(&split, work->n_seq, work->n_head);
     return split;
 }
@@ -269,14 +300,15 @@ struct candidates {
     const char *why_not[N_ROUTE]; /* NULL: may be chosen */
 };
 
-static void consider(const brim_kda_args *args, const struct work *work,
-                     const struct brim_kda_split_plan *split, bool known, struct candidates *all)
+static void consider(const brim_kda_args *args, const struct work *work, const struct cuts *cuts,
+                     bool known, struct candidates *all)
 {
     for (int r = 0; r < N_ROUTE; r++) {
         all->time[r] = (struct expected){0, false};
         if (known && r < BRIM_KDA_ROUTE_N) all->time[r] = expect_serial(work, r);
-        if (known && r == SPLIT) all->time[r] = expect_split(work, split);
-        all->why_not[r] = excluded(work, args, r, split);
+        if (known && r == SPLIT) all->time[r] = expect_split(work, &cuts->split);
+        if (known && r == JOIN) all->time[r] = expect_join(work, &cuts->exact);
+        all->why_not[r] = excluded(work, args, r, cuts);
         if (!all->why_not[r] && !all->time[r].measured)
             all->why_not[r] = known ? "not measured" : "not measured on such a GPU";
     }
@@ -299,6 +331,11 @@ static int choose(const struct candidates *all, int *serial, const char **reason
         *reason = "expected fastest where gates forget; where not, the serial route's time comes "
                   "on top";
         return SPLIT;
+    }
+    if (!all->why_not[JOIN] && time[JOIN].us <= worth * time[*serial].us) {
+        *serial = M128; /* its CTA, no ring */
+        *reason = "expected fastest; nothing is skipped";
+        return JOIN;
     }
     *reason = all->why_not[*serial] ? all->why_not[*serial]
               : other               ? "expected fastest"
@@ -328,15 +365,9 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
     memset(plan, 0, sizeof *plan);
     BRIM_TRY(check(args, n_processor, err));
     struct work work = work_of(args);
-    struct brim_kda_split_plan split = {0};
-    if (work.n_task <= BRIM_KDA_MAX_TASK)
-        split =
-            brim_kda_split_plan_make(work.n_seq, work.n_row, work.bound, work.n_head, work.packed,
-                                     n_processor, args->split_length, args->split_window);
-
+    struct cuts cuts = cuts_of(args, &work, n_processor);
     struct candidates all;
-    consider(args, &work, &split, n_processor == brim_kda_table_processors && work.n_task > 0,
-             &all);
+    consider(args, &work, &cuts, n_processor == brim_kda_table_processors && work.n_task > 0, &all);
     int forced = args->route ? find_route(args->route) : -1, serial;
     const char *reason;
     int chosen = choose(&all, &serial, &reason);
@@ -350,8 +381,8 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
                  BRIM_E_SHAPE, "kda: route %s takes at most %d tasks, not %lld",
                  brim_kda_routes[chosen].name, BRIM_KDA_MAX_TASK, (long long)work.n_task);
     schedule->route = (enum brim_kda_route)serial;
-    if (chosen == SPLIT) schedule->split = split;
-    if (chosen == JOIN) schedule->split = joined(args, &work, n_processor, split);
+    if (chosen == SPLIT) schedule->split = cuts.split;
+    if (chosen == JOIN) schedule->split = joined(args, &work, &cuts);
     fill(plan, &work, chosen, schedule, n_processor);
     snprintf(plan->reason, sizeof plan->reason, "%s", reason);
     for (int r = 0; r < N_ROUTE; r++) {

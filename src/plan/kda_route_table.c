@@ -5,6 +5,7 @@
 
 const int brim_kda_table_processors = 132;
 const int brim_kda_split_least_tokens = 64;
+const struct brim_kda_join_cost brim_kda_join_cost = {2.486, 7.413, 3.490, 6.159, 64, 1024};
 
 /* clang-format off */
 /* The commits of the programs that measured, oldest first, and their files:

@@ -23,6 +23,15 @@ struct brim_kda_split_time {
     float us;
 };
 
+/* The exact chain: its maps' and its outputs' launch take chunk_us a chunk of a segment and
+ * fixed_us for each wave of CTAs, every join behind the other join_us, the call call_us more.
+ * Measured of sequences of so many chunks. */
+struct brim_kda_join_cost {
+    double chunk_us, fixed_us, join_us, call_us;
+    int32_t least_chunks, most_chunks;
+};
+
+extern const struct brim_kda_join_cost brim_kda_join_cost;
 extern const struct brim_kda_time brim_kda_times[];
 extern const int brim_kda_n_time;
 extern const struct brim_kda_split_time brim_kda_split_times[];

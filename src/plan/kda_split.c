@@ -3,6 +3,7 @@
 #include "plan/kda_split.h"
 
 #include "base/count.h"
+#include "plan/kda_route_table.h"
 
 enum {
     RECORD_BYTES = 12 * 4, /* src/cuda/kda/layout.h; a unit test compares them */
@@ -18,9 +19,6 @@ double brim_kda_split_cost(int64_t n_segment, int64_t n_processor, int length, i
     return (double)n_wave * (length + window + fixed_chunks);
 }
 
-/* One join of a state through a map, in chunks: 2^18 multiply-adds of a block of 16 value columns
- * at 128 a cycle, beside a chunk's 2.6 us. An estimate: the chain has not been timed. */
-static const double join_chunks = 0.5;
 enum { JOIN_BLOCKS = 8 }; /* CTAs that join one task's states */
 
 brim_status brim_kda_split_check(int length, int window, brim_error *err)
@@ -50,11 +48,12 @@ double brim_kda_split_cost_exact(int64_t n_seq, int64_t n_segment, int64_t n_mos
     /* a sequence's last segment has neither map nor written state, its first no map */
     int64_t n_map = 2 * n_segment - 3 * n_seq, n_join = n_most > 2 ? n_most - 2 : 0;
     if (n_map < n_segment - n_seq) n_map = n_segment - n_seq;
-    double chunks = length + fixed_chunks;
-    return (double)brim_ceil_div(n_map * n_value_head, n_processor) * chunks +
-           (double)brim_ceil_div(n_seq * n_value_head * JOIN_BLOCKS, n_processor) * (double)n_join *
-               join_chunks +
-           (double)brim_ceil_div(n_segment * n_value_head, n_processor) * chunks;
+    const struct brim_kda_join_cost *c = &brim_kda_join_cost;
+    int64_t n_wave = brim_ceil_div(n_map * n_value_head, n_processor) +
+                     brim_ceil_div(n_segment * n_value_head, n_processor);
+    int64_t n_behind = n_join * brim_ceil_div(n_seq * n_value_head * JOIN_BLOCKS, n_processor);
+    return (double)n_wave * (length * c->chunk_us + c->fixed_us) + (double)n_behind * c->join_us +
+           c->call_us;
 }
 
 /* Offsets and sizes from length, window and join. */

@@ -42,8 +42,9 @@ void brim_kda_split_plan_join(struct brim_kda_split_plan *plan, int64_t n_seq,
 struct brim_kda_split_plan brim_kda_split_plan_exact(int64_t n_seq, int64_t n_row, int64_t max_tok,
                                                      int64_t n_value_head, bool packed,
                                                      int64_t n_processor, int length);
-/* Time of the exact chain in the same units: the maps, the joins one after the other, the outputs.
- * n_segment: of all sequences together; n_most: of the longest. */
+/* Time of the exact chain in us on an H200: the maps, the joins one after the other, the outputs,
+ * by constants fitted to measured times (kda_route_table.h). n_segment: of all sequences together;
+ * n_most: of the longest. */
 double brim_kda_split_cost_exact(int64_t n_seq, int64_t n_segment, int64_t n_most,
                                  int64_t n_value_head, int64_t n_processor, int length);
 /* Lengths that a caller pins, 0 for none. */

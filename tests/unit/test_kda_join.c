@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "check/kda_adversary.h"
+#include "plan/kda_route_table.h"
 #include "plan/kda_split.h"
 
 static struct kda_spec spec_of(int64_t n_tok, enum kda_regime regime)
@@ -178,9 +179,51 @@ static void plans_of_the_exact_chain(void **state)
     assert_int_equal(brim_kda_split_plan_exact(1, 8192, 8192, 96, false, 132, 0).n_slot, 1);
     assert_int_equal(brim_kda_split_plan_exact(1, 512, 512, 2, false, 132, 3).n_slot, 6);
     /* cost: a call of one segment is one launch's; the joins count where there are some */
-    assert_true(brim_kda_split_cost_exact(1, 1, 1, 1, 132, 64) == 64 + 4);
-    assert_true(brim_kda_split_cost_exact(1, 2, 2, 1, 132, 32) == 2 * (32 + 4));
-    assert_true(brim_kda_split_cost_exact(1, 4, 4, 1, 132, 16) == 2 * (16 + 4) + 1);
+    const struct brim_kda_join_cost *c = &brim_kda_join_cost;
+    double wave = 16 * c->chunk_us + c->fixed_us;
+    assert_true(brim_kda_split_cost_exact(1, 1, 1, 1, 132, 16) == wave + c->call_us);
+    assert_true(brim_kda_split_cost_exact(1, 2, 2, 1, 132, 16) == 2 * wave + c->call_us);
+    assert_true(brim_kda_split_cost_exact(1, 4, 4, 1, 132, 16) ==
+                2 * wave + 2 * c->join_us + c->call_us);
+    assert_true(brim_kda_split_cost_exact(1, 4, 4, 66, 132, 16) ==
+                5 * wave + 8 * c->join_us + c->call_us);
+}
+
+/* What the plan reckons with is what the chain took, and what it takes is the fastest measured
+ * length or as good: kda_join.csv has each shape's lengths one behind the other. */
+static void the_plan_is_held_to_measured_times(void **state)
+{
+    (void)state;
+    char line[512];
+    int n_tok, n_head, n_seq, length, n_shape = 0, shape[3] = {0};
+    double us, best = 0, planned = 0;
+    FILE *file = fopen(BRIM_SOURCE_DIR "/bench/results/h200/kda_join.csv", "r");
+    assert_non_null(file);
+    for (bool more = true; more;) {
+        more = fgets(line, sizeof line, file) != NULL;
+        bool row =
+            more && sscanf(line, "%d,%d,%d,%d,%lf", &n_tok, &n_head, &n_seq, &length, &us) == 5;
+        if (more && !row) continue;
+        if (!more || n_tok != shape[0] || n_head != shape[1] || n_seq != shape[2]) {
+            if (n_shape > 0 && !(planned < 1.05 * best && planned > 0.8 * best))
+                fail_msg("%d x %d x %d: %.1f us planned, %.1f the best measured", shape[2],
+                         shape[0], shape[1], planned, best);
+            if (!more) break;
+            struct brim_kda_split_plan plan = brim_kda_split_plan_exact(
+                n_seq, (int64_t)n_seq * n_tok, n_tok, n_head, false, 132, 0);
+            planned = brim_kda_split_cost_exact(n_seq, plan.n_slot, plan.n_slot / n_seq, n_head,
+                                                132, plan.length);
+            shape[0] = n_tok, shape[1] = n_head, shape[2] = n_seq, best = us, n_shape++;
+        }
+        int64_t most = ((n_tok + 31) / 32 + length - 1) / length;
+        double cost = brim_kda_split_cost_exact(n_seq, n_seq * most, most, n_head, 132, length);
+        if (!(fabs(cost - us) < 0.08 * us))
+            fail_msg("%d x %d x %d, segments of %d: %.1f us reckoned, %.1f measured", n_seq, n_tok,
+                     n_head, length, cost, us);
+        if (us < best) best = us;
+    }
+    fclose(file);
+    assert_true(n_shape >= 10);
 }
 
 static void a_plan_with_windows_may_join_too(void **state)
@@ -207,6 +250,7 @@ int main(void)
         cmocka_unit_test(one_segment_is_the_serial_form_to_the_bit),
         cmocka_unit_test(inputs_made_to_break_a_split_are_joined),
         cmocka_unit_test(plans_of_the_exact_chain),
+        cmocka_unit_test(the_plan_is_held_to_measured_times),
         cmocka_unit_test(a_plan_with_windows_may_join_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

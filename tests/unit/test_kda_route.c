@@ -451,6 +451,42 @@ static void split_is_taken_where_admitted_and_says_what_it_rests_on(void **state
     assert_string_equal(plan.reason, "not measured");
 }
 
+/* With split_exact and allow_split the exact chain is a route like others, where it was measured.
+ */
+static void the_exact_chain_is_chosen_where_it_is_faster(void **state)
+{
+    (void)state;
+    static const struct {
+        int n_seq, n_tok, n_head, allow, processors;
+        const char *route, *why_not;
+    } rows[] = {{1, 16384, 1, 1, 132, "split-join", NULL},
+                {1, 32768, 2, 1, 132, "split-join", NULL},
+                {1, 16384, 1, 0, 132, "c6-m64", "allow_split is not set"},
+                {1, 2048, 8, 1, 132, "c6-m64", "not expected faster"},
+                {1, 8192, 96, 1, 132, "m128", "joined it would take longer"},
+                {1, 131072, 1, 1, 132, NULL, "not measured"},
+                {1, 16384, 1, 1, 78, "m128", "not measured on such a GPU"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        brim_kda_plan plan;
+        brim_kda_args args;
+        brim_kda_args_init(&args);
+        args.n_seq = rows[i].n_seq, args.n_tok = rows[i].n_tok, args.n_value_head = rows[i].n_head;
+        args.allow_split = rows[i].allow, args.split_exact = 1;
+        assert_int_equal(brim_kda_plan_gpu(&args, rows[i].processors, &plan, NULL), BRIM_OK);
+        if (rows[i].route) assert_string_equal(plan.route, rows[i].route);
+        if (rows[i].why_not) {
+            assert_string_equal(other_of(&plan, "split-join")->why_not, rows[i].why_not);
+            continue;
+        }
+        assert_string_equal(plan.reason, "expected fastest; nothing is skipped");
+        assert_string_equal(plan.serial, "");
+        assert_int_equal(plan.split_window, 0);
+        assert_true(plan.split_slots > 8 && plan.expected_us > 150);
+        assert_true(plan.expected_us < 0.97 * other_of(&plan, "c6-m64")->expected_us);
+        assert_non_null(strstr(other_of(&plan, "split")->why_not, "split_exact"));
+    }
+}
+
 /* The longest of packed sequences is a lower bound of a serial route's time, unless it is all rows:
  * then it is not known. */
 /* By name alone, whatever is admitted; with a serial route's workspace for the control words only.
@@ -491,8 +527,8 @@ static void segments_are_joined_by_name(void **state)
     for (int i = 0; i < plan.n_alternative; i++) {
         const brim_kda_alternative *other = &plan.alternative[i];
         if (!strcmp(other->route, "split")) assert_non_null(strstr(other->why_not, "split_exact"));
-        if (!strcmp(other->route, "split-join"))
-            assert_non_null(strstr(other->why_not, "by name alone"));
+        if (!strcmp(other->route, "split-join")) /* so short are these segments pinned */
+            assert_string_equal(other->why_not, "not expected faster");
     }
     args.route = "split-join", args.n_value_head = 129; /* 258 tasks */
     assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_E_SHAPE);
@@ -566,6 +602,7 @@ int main(void)
         cmocka_unit_test(uncut_it_takes_no_longer_than_stated),
         cmocka_unit_test(split_is_taken_where_admitted_and_says_what_it_rests_on),
         cmocka_unit_test(segments_are_joined_by_name),
+        cmocka_unit_test(the_exact_chain_is_chosen_where_it_is_faster),
         cmocka_unit_test(packed_sequences_by_their_aggregates),
         cmocka_unit_test(tasks_beyond_what_runs_at_once_take_another_wave),
         cmocka_unit_test(what_cannot_be_planned_is_refused),

@@ -65,9 +65,9 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
             copied to the host. max_tokens: no sequence is longer (default T).
         out: bf16 ``[B, T, HV, 128]`` to write into.
         route: a route's name; None lets brim choose. allow_split admits the route that cuts sequences, whose bits
-            differ from the others'; split_length and split_window pin its plan, in chunks of 32 tokens. split_exact with
-            route "split" or "split-join": nothing is skipped, every segment is joined (by these names alone: it has not
-            yet run on a GPU). checked (CPU): look at the values of decays and offsets. n_thread (CPU): default torch's
+            differ from the others'; split_length and split_window pin its plan, in chunks of 32 tokens. split_exact:
+            nothing is skipped, every segment is joined, where that is expected to be faster than the routes that do not
+            cut, or by route "split" or "split-join". checked (CPU): look at the values of decays and offsets. n_thread (CPU): default torch's
             number, or all processors. plan_only: check and choose, run nothing, return the plan as a dict.
 
     Returns ``(out, final_state)``, with ``checkpoints`` as a third; final_state is None unless asked for.
