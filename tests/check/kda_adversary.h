@@ -134,6 +134,66 @@ static inline double kda_adversary_join_quotient(const struct kda_error *join,
     return worst;
 }
 
+/* A task of the same call: tokens [from, to) from a state, without values if `mute`. The state
+ * behind them replaces it. */
+static inline void kda_adversary_run(const struct kda_adversary *a, int64_t from, int64_t to,
+                                     bool mute, float *state)
+{
+    static const uint16_t no_value[128];
+    struct brim_kda_task task;
+    brim_kda_args args = a->c.args;
+    double *behind = kda_alloc(16384 * sizeof *behind);
+    args.n_tok = to - from, args.initial_state = state, args.checkpoints = NULL;
+    args.q = a->c.q + from * 128, args.k = a->c.k + from * 128;
+    args.v = mute ? no_value : a->c.v + from * 128;
+    if (mute) args.v_stride.token = 0;
+    args.g = (float *)a->c.g + from * 128, args.beta = (float *)a->c.beta + from;
+    brim_kda_task_make(&args, 0, 0, &task);
+    if (brim_kda_ref_task(&args, &task, true, NULL, NULL, behind, NULL) != BRIM_OK) abort();
+    for (int k = 0; k < 128; k++)
+        for (int v = 0; v < 128; v++) state[v * 128 + k] = (float)behind[k * 128 + v];
+    free(behind);
+}
+
+static inline double kda_adversary_norm(const float *state)
+{
+    double sum = 0;
+    for (int i = 0; i < 16384; i++) sum += (double)state[i] * state[i];
+    return sqrt(sum);
+}
+
+/* Is the bound one? The largest quotient, over the windows before all cuts, of what the window
+ * leaves of the state before it, in fp64, and of what the bound says: at most 1, and the rounding
+ * of the operands that the bound is taken from (2^-8). */
+static inline double kda_adversary_share(const struct kda_adversary *a,
+                                         const struct brim_kda_task *task, void *scratch)
+{
+    double worst = 0, bound[BRIM_KDA_WINDOW_MAX];
+    float *state = kda_alloc(65536), *work = kda_alloc(65536);
+    int64_t n_chunk = brim_kda_n_chunk(task);
+    memcpy(state, a->c.initial, 65536);
+    int64_t at = 0; /* chunks that `state` has seen */
+    for (int64_t begin = a->length; begin < n_chunk; begin += a->length) {
+        int64_t from = begin - a->window;
+        if (from <= 0) continue;
+        if (from > at) kda_adversary_run(a, 32 * at, 32 * from, false, state);
+        at = from;
+        memset(work, 0, 65536);
+        struct brim_kda_range window = {from, begin, true, work, bound, NULL, false};
+        brim_kda_chunk_range(&a->c.args, task, BRIM_KDA_GPU, &window, scratch);
+        double most = 0;
+        for (int64_t i = 0; i < a->window; i++) most += bound[i];
+        if (most > -4) continue; /* nothing that could be skipped: there it is 1, and the map too */
+        most += log(kda_adversary_norm(state));
+        memcpy(work, state, 65536);
+        kda_adversary_run(a, 32 * from, 32 * begin, true, work);
+        double left = log(kda_adversary_norm(work));
+        if (most > -60) worst = fmax(worst, exp(left - most)); /* fp32 holds it */
+    }
+    free(state), free(work);
+    return worst;
+}
+
 /* Gates that change inside a segment, from strong to weak and back; one weak channel among 127
  * strong ones; keys that carry the state from the channels that decay to those that do not yet,
  * where every channel's accumulated decay is large and the state's is a factor of 4. */

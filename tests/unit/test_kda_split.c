@@ -207,8 +207,8 @@ static void the_bound_is_one(void **state)
     free(scratch);
 }
 
-/* The worst of a search (tests/search/search_kda_split.c): where cuts are skipped it does not show.
- */
+/* The worst of a search (tests/search/search_kda_split.c): where cuts are skipped it does not show,
+ * and what a window leaves is never more than its bound says. */
 static void the_search_s_worst_cases_hold(void **state)
 {
     (void)state;
@@ -216,6 +216,7 @@ static void the_search_s_worst_cases_hold(void **state)
     assert_non_null(file);
     char line[128];
     int n = 0, n_cut = 0;
+    double nearest = 0;
     void *scratch = aligned_alloc(64, (brim_kda_chunk_scratch_bytes() + 63) / 64 * 64);
     while (fgets(line, sizeof line, file)) {
         unsigned long long seed;
@@ -234,6 +235,9 @@ static void the_search_s_worst_cases_hold(void **state)
         double quotient =
             kda_adversary_quotient(&e, &serial, kda_adversary_faded(&a, &task, scratch));
         if (!(quotient <= 1.2)) fail_msg("seed %llu: %.3f times the serial error", seed, quotient);
+        double share = kda_adversary_share(&a, &task, scratch);
+        if (!(share <= 1.01)) fail_msg("seed %llu: a window left %.4f of its bound", seed, share);
+        nearest = fmax(nearest, share);
         n++;
         n_cut += report.n_skipped > 0;
         kda_case_free(&a.c);
@@ -241,6 +245,7 @@ static void the_search_s_worst_cases_hold(void **state)
     fclose(file);
     free(scratch);
     assert_true(n >= 12 && n_cut >= 6);
+    assert_true(nearest > 0.99); /* or nothing was looked at */
 }
 
 static void plans_cover_every_sequence(void **state)
