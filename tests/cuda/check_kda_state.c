@@ -114,6 +114,46 @@ static void check_bad_index(void)
     kda_case_free(&c);
 }
 
+/* States come and go by copies on the call's stream, with one wait behind all of them: the bits of
+ * a call whose states had been there. */
+static void check_stream_order(void)
+{
+    struct kda_spec spec = spec_of(97);
+    struct kda_case c;
+    struct kda_device d;
+    cudaStream_t stream;
+    brim_error err = {0};
+    char what[48];
+    snprintf(what, sizeof what, "%s: states by copies on the stream", route);
+    kda_case_make(&c, &spec);
+    kda_device_make(&d, &c, route);
+    run_and_fetch(&d, what);
+    struct outputs want = outputs_keep(&c);
+    CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    outputs_poison(&d);
+    char *arrives = kda_upload(&d, c.initial, c.state_bytes), *leaves = device_alloc(c.state_bytes);
+    char *slot = kda_upload(&d, NULL, c.state_bytes);
+    CUDA_OK(cudaDeviceSynchronize());
+    brim_kda_args a = d.args;
+    a.route = route, a.stream = stream, a.initial_state = a.final_state = slot;
+    for (int i = 0; i < 3; i++) {
+        CUDA_OK(cudaMemsetAsync(slot, 0xFF, c.state_bytes, stream));
+        CUDA_OK(cudaMemcpyAsync(slot, arrives, c.state_bytes, cudaMemcpyDeviceToDevice, stream));
+        verdict(brim_kda_prefill(&a, &err) == BRIM_OK, what, err.text);
+        CUDA_OK(cudaMemcpyAsync(leaves, slot, c.state_bytes, cudaMemcpyDeviceToDevice, stream));
+        CUDA_OK(cudaMemsetAsync(slot, 0xFF, c.state_bytes, stream));
+    }
+    CUDA_OK(cudaStreamSynchronize(stream));
+    verdict(kda_device_fetch(&d), what, "a byte outside a buffer changed");
+    CUDA_OK(cudaMemcpy(c.final, leaves, c.state_bytes, cudaMemcpyDeviceToHost));
+    verdict(outputs_same(&want, &c), what, "bits differ");
+    CUDA_OK(cudaFree(leaves));
+    CUDA_OK(cudaStreamDestroy(stream));
+    outputs_drop(&want);
+    kda_device_free(&d);
+    kda_case_free(&c);
+}
+
 /* Tokens [from, to) of a fixed batch of one, on either machine; the state is in place. */
 static void part(struct kda_device *d, int64_t from, int64_t to, bool cpu, const char *what)
 {
@@ -164,6 +204,7 @@ static void check_route(void)
                          odd[] = {0, 1, 34, 97, 130}, steps[] = {0, 1, 2, 3, 4, 5, 6, 7};
     for (int form = 0; form < 4; form += brief ? 3 : 1) check_pool(form);
     check_bad_index();
+    check_stream_order();
     check_parts("CGCG", by_turns, 1);
     check_parts("GGGG", prefix, 0);
     if (brief) return;

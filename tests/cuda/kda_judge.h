@@ -117,12 +117,11 @@ static inline void judge(struct kda_case *c, const struct kda_spec *spec, const 
         struct brim_kda_task task;
         brim_kda_task_make(&c->args, i / c->args.n_value_head, i % c->args.n_value_head, &task);
         const struct kda_error *e = &error[i], *m = &model[i];
-        /* 1.2 times the model, plus what 1 or 2 tokens of luck can do to an error of either */
-        double slack = task.n_tok < 64 ? 1.5 : 1.2;
-        bool ok = kda_within(e, spec->regime, task.n_tok) &&
-                  e->window <= slack * m->window + 5e-4 &&
-                  e->state <= (task.n_tok < 32 ? 1.5 : 1.2) * m->state + 1e-5 &&
-                  (task.n_tok < 32 || e->out <= 1.2 * m->out);
+        /* 1.2 times the model; a few tokens write a state of few directions, whose roundings do not
+         * average: 1.5 there */
+        bool ok = kda_within(e, spec->regime, task.n_tok) && e->window <= 1.2 * m->window + 1e-5 &&
+                  e->out <= 1.2 * m->out + 1e-5 &&
+                  e->state <= (task.n_tok < 32 ? 1.5 : 1.2) * m->state + 1e-5;
         snprintf(text, sizeof text,
                  "task %lld: out %.2e window %.2e peak %.2e state %.2e finite %d; model %.2e %.2e "
                  "%.2e %.2e",
