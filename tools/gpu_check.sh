@@ -185,6 +185,11 @@ for part in "$@"; do
         bench kda_routes.csv "$programs/gpu_bench_kda" all all 8
         bench kda_split.csv "$programs/gpu_check_kda_split" bench
         bench kda_split_weak.csv "$programs/gpu_check_kda_split" bench weak
+        for gates in minus12 one; do # the ten public shapes
+            bench "kda_split_$gates.csv" "$programs/gpu_check_kda_split" bench $gates 0 split 12 20
+            "$programs/gpu_check_kda_split" bench $gates 0 split 5 5 | tail -n +2 >>"$out/kda_split_$gates.csv"
+        done
+        bench kda_join.csv "$programs/gpu_check_kda_split" join
         ;;
     # Recorded and cold, recorded and hot, launched and cold.
     bench-operators)

@@ -194,6 +194,24 @@ def kda_chunks():
         yield f"| {route} | {slope:.2f} | {fixed:.0f} | {alone[route]:.2f} | {'K2' if slope < 1.2 * chain else 'K1'} |"
 
 
+def kda_weak():
+    """The ten public shapes under gates that do not forget: what the split admitted takes, and the serial route alone."""
+    rows = {}
+    for r in rows_of("kda_split.csv"):
+        tokens = str(int(r["n_tok"]) * int(r["n_seq"]))  # as in kda_peers.csv: of all sequences
+        rows.setdefault((tokens, r["n_head"], r["n_seq"]), {})[r["gates"]] = r
+    public = [rows.get(key, {}) for key in KDA_PUBLIC]
+    if not all({"normal", "minus12", "one"} <= set(row) for row in public):
+        return
+    forms = [(gates, which) for gates in ("minus12", "one") for which in ("split_us", "serial_us")]
+    yield "| T, H, sequences | all gates -12 | serial alone | one channel at -12 | serial alone |"
+    yield "|---|---:|---:|---:|---:|"
+    for key, row in zip(KDA_PUBLIC, public):
+        yield f"| {', '.join(key)} | " + " | ".join(row[gates][which] for gates, which in forms) + " |"
+    means = [math.exp(statistics.mean(math.log(float(row[gates][which])) for row in public)) for gates, which in forms]
+    yield "| geometric mean (target 130) | " + " | ".join(f"{us:.1f}" for us in means) + " |"
+
+
 def kda_serial():
     routes, splits = collections.defaultdict(dict), collections.defaultdict(dict)
     for r in rows_of("kda_routes.csv"):
@@ -211,7 +229,7 @@ def kda_serial():
                f"{normal['serial_us']} | {normal['split_us']} | {weak['split_us'] if weak else '-'} |")
 
 
-TABLES = {f.__name__: f for f in (w4_peers, crossover, progression, kda_peers, kda_softplus, kda_sweep, kda_chunks, kda_serial)}
+TABLES = {f.__name__: f for f in (w4_peers, crossover, progression, kda_peers, kda_softplus, kda_sweep, kda_chunks, kda_weak, kda_serial)}
 
 
 def main():

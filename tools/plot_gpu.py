@@ -78,7 +78,9 @@ def plot_kda():
                 continue
             what, us = r.get("route"), r.get("us_median")
             if "gates" in r:
-                what, us = "split" if r["gates"] != "weak" else "split, weak gates", r["split_us"]
+                what, us = {"normal": "split", "weak": "split, weak gates"}.get(r["gates"]), r["split_us"]
+            if what is None:
+                continue
             times.setdefault((int(r["n_head"]), what), {})[int(r["n_tok"])] = float(us)
     for r in rows_of(name_of("kda_peers_earlier.csv")):
         what = {"fla_triton": "FLA", "cudnn_kda_hopper_cuda": "cudnn-frontend"}.get(r["impl"])

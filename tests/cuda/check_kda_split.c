@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Route split on the GPU: against fp64 and the serial routes, and its times.
  *     check_kda_split [short]     checks; few of them, for the sanitizers
- *     check_kda_split bench [weak|normal [LENGTH [ROUTE [FIRST [LAST]]]]]
- *                                 times beside the serial route, of shapes FIRST to LAST
+ *     check_kda_split bench [GATES [LENGTH [ROUTE [FIRST [LAST]]]]]
+ *                                 times beside the serial route, of shapes FIRST to LAST; GATES:
+ *                                 normal, weak (-12, one key), minus12, one (channel at -12)
  *     check_kda_split join        times of the exact chain by the segments' length
  * Where every cut holds the error may be 1.2 times the serial route's; where one does not, the bits
  * are the serial route's. */
@@ -217,11 +218,13 @@ static void bench(int argc, char **argv)
         /* tokens, heads, sequences */
         {2048, 1, 1},  {2048, 4, 1},  {2048, 8, 1},  {4096, 1, 1},  {4096, 4, 1},  {4096, 8, 1},
         {8192, 1, 1},  {8192, 8, 1},  {8192, 12, 1}, {65536, 4, 1}, {8192, 64, 1}, {8192, 96, 1},
-        {1024, 4, 1},  {2048, 12, 1}, {2048, 16, 1}, {3072, 10, 1}, {4096, 12, 1}, {8192, 12, 4},
-        {8192, 16, 1}, {8192, 24, 1}, {16384, 16, 8}};
+        {1024, 4, 1},  {2048, 12, 1}, {2048, 16, 1}, {3072, 10, 1}, {4096, 12, 1}, {2048, 12, 4},
+        {8192, 16, 1}, {8192, 24, 1}, {2048, 16, 8}};
     void *flush;
     cudaStream_t stream;
-    int weak = argc > 2 && !strcmp(argv[2], "weak");
+    const char *gates = argc > 2 ? argv[2] : "normal";
+    bool weak = !strcmp(gates, "weak"), all = !strcmp(gates, "minus12"),
+         one = !strcmp(gates, "one");
     int length = argc > 3 ? atoi(argv[3]) : 0;
     const char *route = argc > 4 ? argv[4] : "split";
     size_t first = argc > 5 ? (size_t)atoi(argv[5]) : 0;
@@ -240,13 +243,15 @@ static void bench(int argc, char **argv)
         spec.n_seq = shapes[i][2];
         spec.checkpoints = 0;
         kda_case_make(&c, &spec);
+        for (int64_t j = 0; j < c.n_row * shapes[i][1] * 128 && (all || one); j++)
+            if (all || j % 128 == 5) ((uint16_t *)c.g)[j] = brim_bf16_from_f32(-12);
         kda_device_make(&d, &c, NULL);
         float serial = time_route(&d, NULL, 0, false, flush, stream);
         float split = time_route(&d, route, length, false, flush, stream);
         if (brim_kda_plan_make(&d.args, &plan, &err) != BRIM_OK) exit(2);
         printf("%d,%d,%d,%s,%.1f,%.1f,%d,%d,%d\n", (int)shapes[i][0], (int)shapes[i][1],
-               (int)shapes[i][2], weak ? "weak" : "normal", (double)serial, (double)split,
-               plan.split_length, plan.split_window, (int)plan.grid);
+               (int)shapes[i][2], gates, (double)serial, (double)split, plan.split_length,
+               plan.split_window, (int)plan.grid);
         fflush(stdout);
         kda_device_free(&d);
         kda_case_free(&c);
