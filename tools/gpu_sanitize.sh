@@ -72,7 +72,10 @@ for gate in bound free; do
             # shellcheck disable=SC2086
             add $tool "kda/$route-$gate" 60 - "$programs/gpu_sanitize_kda" "$route" $gate "$(kda_wrap "$route")" $few
             case $route in
-            split*) add $tool "kda/$route-$gate-weak" 60 - "$programs/gpu_sanitize_kda" "$route" $gate "$(kda_wrap "$route")" weak ;;
+            split*)
+                add $tool "kda/$route-$gate-weak" 60 - "$programs/gpu_sanitize_kda" "$route" $gate "$(kda_wrap "$route")" weak
+                add $tool "kda/$route-$gate-wide" 60 - "$programs/gpu_sanitize_kda" "$route" $gate 281 wide
+                ;;
             esac
         done
     done
