@@ -24,7 +24,7 @@ def cause_of(a, b):
     m, faster = int(a["M"]), float(b["us"]) < float(a["us"])
     if a["kernel"] != b["kernel"]:
         return f"{a['kernel']} gives way to {b['kernel']}: {'faster' if faster else 'slower'}"
-    if a["kernel"] == "gemv":
+    if a["kernel"].startswith("gemv"):
         return "gemv: x is loaded four rows at a time" if m == 4 else "gemv: another number of rows"
     if a["plan"] == b["plan"] and (a["kernel"] == "cluster" or m % int(a["plan"].split()[0])):
         return "the clock: same plan and same tiles on both sides; median of 5"

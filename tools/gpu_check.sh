@@ -25,18 +25,10 @@
 # Ends with "N passed, N failed, N skipped", one for each program run.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-programs=$root/build/release/tests
 binding=$root/bindings/python
 brim=${BRIM:-}
 jobs=1
-while [ $# -ge 2 ]; do
-    case $1 in
-    --programs) programs=$2 ;;
-    -j) jobs=$2 ;;
-    *) break ;;
-    esac
-    shift 2
-done
+. "$root/tools/gpu_programs.sh"
 [ $# -gt 0 ] || set -- w4 w4-op kda
 for place in "$programs" "$programs/.."; do [ -n "$brim" ] || [ ! -x "$place/brim" ] || brim=$place/brim; done
 export LD_LIBRARY_PATH=$programs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # what gpu_pack.sh put beside brim

@@ -11,16 +11,8 @@
 # over in the same way (gpu_sanitize_barrier; docs/verification.md). Exit status 1 if a result is neither that nor clean.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-programs=$root/build/release/tests
 jobs=12
-while [ $# -ge 2 ]; do
-    case $1 in
-    --programs) programs=$2 ;;
-    -j) jobs=$2 ;;
-    *) break ;;
-    esac
-    shift 2
-done
+. "$root/tools/gpu_programs.sh"
 waiting=${WAITING:-$programs}
 sanitizer=${SANITIZER:-compute-sanitizer}
 out=${OUT:-out}
@@ -39,6 +31,7 @@ add() { [[ "$1 $2" =~ ${pattern:-.} ]] && list+=("$*"); }
 # The ways of handing over, alone: reports here are the tool's own (docs/verification.md).
 for way in relay pair turns load acked join counted; do add racecheck "handover/$way" 100 - "$programs/gpu_sanitize_barrier" $way; done
 # What cluster barriers cost: threads of each of 8 blocks, barriers but one.
+# shellcheck disable=SC2086 # two words
 for size in "128 4" "1024 1" "1024 4"; do add racecheck "cluster/${size/ /x}" 100 - "$programs/gpu_sanitize_barrier" cluster $size; done
 
 # KDA. One sequence whose last chunk is cut, so long that every stage, instance and panel is used twice; for the tools that
@@ -88,8 +81,8 @@ add racecheck model/dense 60 dense "$programs/gpu_check_model" tiny dense
 add racecheck model/attn-decode 100 attn_decode "$programs/gpu_check_model" tiny attention
 add racecheck model/attn-prefill 100 attn_prefill "$programs/gpu_check_model" tiny attention
 add racecheck model/attn-any 60 attention_any "$programs/gpu_check_model" tiny attention
-for setting in {0..14}; do add racecheck model/sample-$setting 200 sample,likeliest "$programs/gpu_check_sample" one $setting; done
-for setting in 0 2 7; do add racecheck model/sample-$setting-equal 200 sample,likeliest "$programs/gpu_check_sample" one $setting equal; done
+for setting in {0..14}; do add racecheck "model/sample-$setting" 200 sample,likeliest "$programs/gpu_check_sample" one "$setting"; done
+for setting in 0 2 7; do add racecheck "model/sample-$setting-equal" 200 sample,likeliest "$programs/gpu_check_sample" one "$setting" equal; done
 add racecheck model/engine-attention 100 attn_ "$programs/gpu_check_engine" tiny
 add racecheck model/engine-w4 100 w4_ "$programs/gpu_check_engine" tiny
 add racecheck model/engine-rest 100 dense,norm,rotate,swiglu,embed "$programs/gpu_check_engine" tiny

@@ -9,11 +9,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/greedy.h"
 #include "base/mem.h"
 #include "cuda/runtime/runtime.h"
-
-/* Below it the largest logit is taken (brim_sampling). */
-#define GREEDY_TEMPERATURE 1e-5f
 
 static bool is_hopper(const struct brim_step *step)
 {
@@ -104,7 +102,7 @@ static brim_status make_memory(struct brim_step *step, brim_error *err)
         {&step->attention, decode, true, "session: attention"},
         {&step->attention_plain, plain_attention, false, "session: attention scores"},
         {&step->linear, linear, true, "session: products"},
-        {&step->sample, brim_cuda_sample_bytes(cuda->n_vocab), true, "session: sampling"},
+        {&step->sample, BRIM_CUDA_SAMPLE_BYTES, true, "session: sampling"},
     };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         if (blocks[i].n_bytes == 0) continue;
@@ -390,7 +388,7 @@ brim_status brim_cuda_op_sample(struct brim_step *step, const struct brim_rows *
                                 const struct brim_sample_args *args, int32_t *id, brim_error *err)
 {
     *id = -1;
-    if (args->temperature < GREEDY_TEMPERATURE && args->n_recent == 0 &&
+    if (args->temperature < BRIM_GREEDY_TEMPERATURE && args->n_recent == 0 &&
         step->argmax_of == logits) {
         if (step->replaying) BRIM_TRY(brim_cuda_step_wait(step, err));
         *id = step->result->id;

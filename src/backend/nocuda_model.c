@@ -48,10 +48,4 @@ size_t brim_cuda_attention_plain_bytes(int64_t n_row, int n_head, int64_t n_key_
     (void)n_key_max;
     return 0;
 }
-
-size_t brim_cuda_sample_bytes(int64_t n_vocab)
-{
-    (void)n_vocab;
-    return 0;
-}
 #endif

@@ -9,12 +9,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/greedy.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "tensor/dtype.h"
-
-/* Below this the largest logit is taken: dividing by it would only overflow. */
-#define GREEDY_TEMPERATURE 1e-5f
 
 struct brim_sampler {
     const brim_engine *engine;
@@ -48,7 +46,7 @@ static brim_status check(const brim_sampling *s, brim_error *err)
 
 static bool is_greedy(const brim_sampling *s)
 {
-    return s->temperature < GREEDY_TEMPERATURE;
+    return s->temperature < BRIM_GREEDY_TEMPERATURE;
 }
 
 static bool has_penalty(const brim_sampling *s)

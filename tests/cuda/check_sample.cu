@@ -13,10 +13,8 @@
 
 #define BRIM_SAMPLE_THREADS 64
 #define brim_cuda_sample small_sample
-#define brim_cuda_sample_bytes small_sample_bytes
 #include "cuda/model/sample.cu"
 #undef brim_cuda_sample
-#undef brim_cuda_sample_bytes
 
 struct setting {
     float temperature, top_p, min_p, penalty;
@@ -110,7 +108,7 @@ static void check(const std::vector<float> &logits, const std::vector<int32_t> &
     a.temperature = s.temperature, a.top_p = s.top_p, a.min_p = s.min_p, a.top_k = s.top_k;
     a.repeat_penalty = s.penalty, a.recent = d_recent.ptr, a.n_recent = (int64_t)recent.size();
     a.uniform = d_uniform.ptr, a.id = id.ptr, a.advance = advance.ptr;
-    static device_array<uint8_t> work(brim_cuda_sample_bytes(1 << 20)); /* zeroed once */
+    static device_array<uint8_t> work(BRIM_CUDA_SAMPLE_BYTES); /* zeroed once */
     static bool ready;
     if (!ready) CHECK(cudaMemset(work.ptr, 0, work.n));
     ready = true;

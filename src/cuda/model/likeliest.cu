@@ -14,7 +14,7 @@ namespace
 enum {
     N_THREAD = 256,
     N_WARP = N_THREAD / 32,
-    MAX_BLOCK = BRIM_CUDA_LIKELIEST_BLOCKS,
+    MAX_BLOCK = 128,
     STRETCH = 2 * 4 * N_THREAD /* logits of a block at once: two loads of 4 a thread */
 };
 
@@ -22,7 +22,7 @@ struct likeliest_work {
     uint32_t n_arrived, unused[3];
     unsigned long long keys[MAX_BLOCK];
 };
-static_assert(sizeof(likeliest_work) == BRIM_CUDA_LIKELIEST_BYTES, "workspace");
+static_assert(sizeof(likeliest_work) == BRIM_CUDA_SAMPLE_BYTES, "workspace");
 
 /* Largest of the block, in the first warp. */
 BRIM_DEVICE unsigned long long block_best(unsigned long long key, unsigned long long *part)

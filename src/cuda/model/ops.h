@@ -225,9 +225,12 @@ brim_status brim_cuda_attention_plain(const struct brim_cuda_attention_args *arg
 
 /* ---- the next token -------------------------------------------------------------------------- */
 
+/* A count, and the best of each block where the likeliest is wanted. */
+enum { BRIM_CUDA_SAMPLE_BYTES = 16 + 8 * 128 };
+
 /* brim_sampler_next on the device (include/brim/brim.h, sampling): penalty, temperature, top-k,
- * top-p, min-p, draw. Temperature below 1e-5: the largest logit, the lowest id of equals.
- * Ids outside the ranges (padding rows of the head) are never chosen or looked at. */
+ * top-p, min-p, draw. Temperature below BRIM_GREEDY_TEMPERATURE: the largest logit, the lowest id
+ * of equals. Ids outside the ranges (padding rows of the head) are never chosen or looked at. */
 struct brim_cuda_sample_args {
     int64_t n_vocab;
     const float *logits;   /* [n_vocab] */
@@ -240,10 +243,9 @@ struct brim_cuda_sample_args {
     const float *uniform; /* one number in [0, 1); not read for the largest */
     int32_t *id;          /* the token chosen; -1: NaN or +inf among the logits, or all -inf */
     int64_t *advance;     /* incremented by one if not NULL: the position of the next step */
-    void *workspace;      /* brim_cuda_sample_bytes(n_vocab), zeroed once */
+    void *workspace;      /* BRIM_CUDA_SAMPLE_BYTES, zeroed once */
     int pdl;
 };
-size_t brim_cuda_sample_bytes(int64_t n_vocab);
 brim_status brim_cuda_sample(const struct brim_cuda_sample_args *args, void *stream,
                              brim_error *err);
 

@@ -10,6 +10,7 @@
  * the CPU, and takes a scan. Sums are f64 in a fixed order. */
 #include <math_constants.h>
 
+#include "base/greedy.h"
 #include "cuda/model/sample.cuh"
 
 /* Outside the namespace: the emulator gives it storage by this name. */
@@ -18,7 +19,8 @@ extern __shared__ float smem[];
 namespace
 {
 
-/* 64 to 1024, for a program under racecheck, which is slow by the thread that comes to a barrier. */
+/* 64 to 1024, for a program under racecheck, which is slow by the thread that comes to a barrier.
+ */
 #ifndef BRIM_SAMPLE_THREADS
 #define BRIM_SAMPLE_THREADS 1024
 #endif
@@ -29,7 +31,6 @@ enum {
     MAX_SORTED = 2 * N_THREAD,
     BATCH = 5 /* loads of 4 logits in flight a thread: a vocabulary of 163,840 */
 };
-#define GREEDY_TEMPERATURE 1e-5f
 
 struct sample_params {
     brim_cuda_sample_args a;
@@ -389,7 +390,7 @@ __global__ void __launch_bounds__(N_THREAD, 1) sample(sample_params p)
 {
     __shared__ exchange x;
     const brim_cuda_sample_args &a = p.a;
-    bool greedy = a.temperature < GREEDY_TEMPERATURE;
+    bool greedy = a.temperature < BRIM_GREEDY_TEMPERATURE;
     bool penalty = a.recent && a.n_recent > 0 && a.repeat_penalty != 1.0f;
     int rank = (int)cluster_ctarank(), round = 0, first = rank * p.chunk;
     int n = (int)a.n_vocab - first < p.chunk ? (int)a.n_vocab - first : p.chunk;
@@ -494,18 +495,12 @@ enum { MAX_SMEM_BYTES = 204 * 1024 };
 
 } // namespace
 
-extern "C" size_t brim_cuda_sample_bytes(int64_t n_vocab)
-{
-    (void)n_vocab;
-    return BRIM_CUDA_LIKELIEST_BYTES;
-}
-
 extern "C" brim_status brim_cuda_sample(const struct brim_cuda_sample_args *args, void *stream,
                                         brim_error *err)
 {
     BRIM_REQUIRE(err, args->n_vocab >= 1 && args->n_vocab <= INT32_MAX, BRIM_E_RANGE,
                  "sample: n_vocab %lld is not 1..%d", (long long)args->n_vocab, INT32_MAX);
-    bool keep = args->temperature >= GREEDY_TEMPERATURE ||
+    bool keep = args->temperature >= BRIM_GREEDY_TEMPERATURE ||
                 (args->recent && args->n_recent > 0 && args->repeat_penalty != 1.0f);
     if (!keep) return brim_cuda_likeliest(args, stream, err);
     sample_params p = {};

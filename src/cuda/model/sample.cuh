@@ -43,8 +43,6 @@ BRIM_DEVICE bool may_choose(const int32_t *ranges, int n_range, int id)
 }
 
 /* likeliest.cu: brim_cuda_sample of temperature 0 without a penalty. */
-enum { BRIM_CUDA_LIKELIEST_BLOCKS = 128 };
-enum { BRIM_CUDA_LIKELIEST_BYTES = 16 + 8 * BRIM_CUDA_LIKELIEST_BLOCKS };
 brim_status brim_cuda_likeliest(const struct brim_cuda_sample_args *args, void *stream,
                                 brim_error *err);
 

@@ -177,28 +177,18 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
     const int pair0 = (int)(blockIdx.x >> p.split_log2) * p.n_pair;
 
     release_at(p, BRIM_W4_GEMV_AT_ONCE);
+    const gemv_share share = share_of(p, warp, rank, pair0);
+    const int n_chunk = share.n_chunk, in0 = share.in0;
 
-    /* Weights of this warp: units [begin, end) of its pair. */
-    const int part = (int)(warp * p.pair_recip >> 16), part0 = rank * p.n_part;
-    int pair = min(pair0 + warp - part * p.n_pair, p.n_pair_all - 1); /* past the end: not stored */
-    const int begin = unit_of_part(p, part0 + part), end = unit_of_part(p, part0 + part + 1);
-    /* Chunks of eight inputs of this CTA. Where nothing has to be waited for x is loaded first: it
-     * must not queue behind the weights. */
-    const int cta_begin = unit_of_part(p, part0), cta_end = unit_of_part(p, part0 + p.n_part);
-    const int n_chunk = (cta_end - cta_begin) * 16, in0 = cta_begin * BRIM_W4_UNIT;
+    /* x first where nothing has to be waited for: it must not queue behind the weights. */
     float4 norm_weight[x_batch<n_row_max>::CHUNKS][2] = {};
     uint4 x_first[x_batch<n_row_max>::N];
     const bool loaded = !p.pdl && !p.norm_x;
     if (loaded) load_x<n_row_max>(x_first, p, in0, n_chunk, t, 0, norm_weight, 0, s_inv);
     uint8_t *ring = smem + warp * p.depth * stream::SLOT_BYTES;
-    stream weights(p, pair, begin, lane);
+    stream weights(p, share.pair, share.begin, lane);
     begin_join(p, &s_joined, rank);
-#pragma unroll 1
-    for (int d = 0; d < p.depth; d++) {
-        if (begin + d < end)
-            weights.next(smem_u32(ring) + d * stream::SLOT_BYTES + lane * 16, lane);
-        cp_async_commit();
-    }
+    weights.fill(ring, p.depth, share.begin, share.end, lane);
     release_at(p, BRIM_W4_GEMV_REQUESTED);
 
     /* The norm's weights of a thread's first chunks. */
@@ -229,17 +219,17 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
     release_at(p, BRIM_W4_GEMV_STAGED);
 
     const int g = lane / 4, c = lane % 4;
+    const int unit0 = share.begin - share.cta_begin; /* among the staged */
     /* Row of x whose address this lane gives to ldmatrix; columns beyond n_row repeat the last. */
     const int x_row = n_row_max == 1 ? 0 : min(lane % 8, p.n_row - 1);
-    uint32_t x_at =
-        smem_u32(smem + p.at_x) + x_row * p.row_bytes + (begin - cta_begin) * 256 + lane / 8 * 16;
-    const float4 *group_at = (const float4 *)((const group_x *)(smem + p.at_group) +
-                                              (begin - cta_begin) * groups * MAX_ROW + 2 * c);
+    uint32_t x_at = smem_u32(smem + p.at_x) + x_row * p.row_bytes + unit0 * 256 + lane / 8 * 16;
+    const float4 *group_at =
+        (const float4 *)((const group_x *)(smem + p.at_group) + unit0 * groups * MAX_ROW + 2 * c);
     float out[2][4] = {};
     const uint8_t *at = ring;
     int slot = 0;
 #pragma unroll 1
-    for (int unit = begin; unit < end; unit++) {
+    for (int unit = share.begin; unit < share.end; unit++) {
         wait_oldest(p.depth);
         __syncwarp(); /* parameters come by other lanes' copies */
         float d[2][groups][4] = {};
@@ -278,7 +268,7 @@ __global__ void __launch_bounds__(MAX_WARP * 32, 2) w4_gemv(const __grid_constan
             }
         }
         __syncwarp(); /* all lanes have read the slot */
-        if (unit + p.depth < end) weights.next(smem_u32(at) + lane * 16, lane);
+        if (unit + p.depth < share.end) weights.next(smem_u32(at) + lane * 16, lane);
         cp_async_commit();
         x_at += 256;
         group_at += groups * (MAX_ROW / 2);

@@ -56,6 +56,25 @@ BRIM_DEVICE int unit_of_part(const gemv_params &p, int part)
     return (int)__umulhi(2u * (uint32_t)(p.n_unit * part), p.part_recip);
 }
 
+/* What a warp has of the weights, units [begin, end) of a pair, and its CTA of x: n_chunk chunks of
+ * eight inputs from input in0 on. */
+struct gemv_share {
+    int pair; /* one past the end is read as the last, not stored */
+    int begin, end, cta_begin, n_chunk, in0;
+};
+
+BRIM_DEVICE gemv_share share_of(const gemv_params &p, int warp, int rank, int pair0)
+{
+    gemv_share s;
+    const int part = (int)(warp * p.pair_recip >> 16), part0 = rank * p.n_part;
+    s.pair = min(pair0 + warp - part * p.n_pair, p.n_pair_all - 1);
+    s.begin = unit_of_part(p, part0 + part), s.end = unit_of_part(p, part0 + part + 1);
+    s.cta_begin = unit_of_part(p, part0);
+    s.n_chunk = (unit_of_part(p, part0 + p.n_part) - s.cta_begin) * 16;
+    s.in0 = s.cta_begin * BRIM_W4_UNIT;
+    return s;
+}
+
 template <enum brim_dtype dtype> struct quad; /* {scale g, scale g + 8, bias g, bias g + 8} */
 template <> struct quad<BRIM_DTYPE_F32> {
     enum { BYTES = 16 };
@@ -124,6 +143,16 @@ template <enum brim_dtype dtype, int groups> struct weight_stream {
                 cp_async_16(dst + CODE_BYTES + i * 16, params + i / PIECES * 2 * PAIR_BYTES, true);
         codes += BRIM_W4_UNIT_BYTES;
         params += groups * 2 * PAIR_BYTES;
+    }
+
+    /* The first of units [begin, end) into a warp's ring; a group of copies for each slot. */
+    __device__ void fill(uint8_t *ring, int depth, int begin, int end, int lane)
+    {
+#pragma unroll 1
+        for (int d = 0; d < depth; d++) {
+            if (begin + d < end) next(smem_u32(ring) + d * SLOT_BYTES + lane * 16, lane);
+            cp_async_commit();
+        }
     }
 };
 

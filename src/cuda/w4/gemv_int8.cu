@@ -324,27 +324,17 @@ __global__ void __launch_bounds__(MAX_WARP * 32, n_row_max == 8 ? 1 : 2)
     const int pair0 = (int)(blockIdx.x >> p.split_log2) * p.n_pair;
 
     release_at(p, BRIM_W4_GEMV_AT_ONCE);
-
-    /* Weights of this warp: units [begin, end) of its pair. */
-    const int part = (int)(warp * p.pair_recip >> 16), part0 = rank * p.n_part;
-    const int pair = min(pair0 + warp - part * p.n_pair, p.n_pair_all - 1); /* past: not stored */
-    const int begin = unit_of_part(p, part0 + part), end = unit_of_part(p, part0 + part + 1);
-    const int cta_begin = unit_of_part(p, part0), cta_end = unit_of_part(p, part0 + p.n_part);
-    const int n_chunk = (cta_end - cta_begin) * 16, in0 = cta_begin * BRIM_W4_UNIT;
+    const gemv_share share = share_of(p, warp, rank, pair0);
+    const int n_chunk = share.n_chunk, in0 = share.in0;
 
     /* x first where nothing has to be waited for: it must not queue behind the weights. */
     staging<n_row_max> x = {};
     if (!p.pdl && !p.norm_x) x.template load<false>(p, in0, t, n_chunk, 0);
 
     uint8_t *ring = smem + warp * p.depth * stream::SLOT_BYTES;
-    stream weights(p, pair, begin, lane);
+    stream weights(p, share.pair, share.begin, lane);
     begin_join(p, &s_joined, rank);
-#pragma unroll 1
-    for (int d = 0; d < p.depth; d++) {
-        if (begin + d < end)
-            weights.next(smem_u32(ring) + d * stream::SLOT_BYTES + lane * 16, lane);
-        cp_async_commit();
-    }
+    weights.fill(ring, p.depth, share.begin, share.end, lane);
     release_at(p, BRIM_W4_GEMV_REQUESTED);
     if (p.norm_x) x.load_weights(p, in0, t, n_chunk);
     /* Weights do not depend on the predecessor; x and y do. */
@@ -370,15 +360,16 @@ __global__ void __launch_bounds__(MAX_WARP * 32, n_row_max == 8 ? 1 : 2)
     release_at(p, BRIM_W4_GEMV_STAGED);
 
     const int g = lane / 4, c = lane % 4;
+    const int unit0 = share.begin - share.cta_begin; /* among the staged */
     /* Columns 6 and 7 repeat 4 and 5: any bytes will do there. */
-    const uint8_t *x_at = smem + p.at_x + (begin - cta_begin) * X_BYTES * n_row_max +
+    const uint8_t *x_at = smem + p.at_x + unit0 * X_BYTES * n_row_max +
                           min(g / 2, DIGITS - 1) * 2 * n_row_max * DIGIT_BYTES +
                           (T::WHOLE       ? g % 2 * 8
                            : T::ROWS == 1 ? 0
                                           : g % 2 * DIGIT_BYTES) +
                           c * 16;
     const factors *factor_at =
-        (const factors *)(smem + p.at_group) + (begin - cta_begin) * groups * n_row_max * 4 + c;
+        (const factors *)(smem + p.at_group) + unit0 * groups * n_row_max * 4 + c;
     float out[T::TILES][T::ROWS][2][2] = {}; /* [fragment][output g or g + 8] */
     /* One offset into the ring for all that is read there and for what is copied to it. Lanes 3 of
      * a quad read biases, the others scales. */
@@ -388,7 +379,7 @@ __global__ void __launch_bounds__(MAX_WARP * 32, n_row_max == 8 ? 1 : 2)
     const uint32_t to = smem_u32(ring) + lane * 16, ring_bytes = p.depth * stream::SLOT_BYTES;
     uint32_t at = 0;
 #pragma unroll 1
-    for (int left = end - begin; left > 0; left--) {
+    for (int left = share.end - share.begin; left > 0; left--) {
         wait_oldest(p.depth);
         __syncwarp(); /* parameters come by other lanes' copies */
 #pragma unroll
