@@ -126,7 +126,7 @@ for part in "$@"; do
             step "kda-$check.log" "$programs/gpu_check_kda_$check" "m128,${kda_helped// /,},split,split-join"
         done
         step kda-gate.log "$programs/gpu_check_kda_gate" "m128,${kda_helped// /,}"
-        step kda-routes.log "$programs/gpu_check_kda_routes" equal packed queue streams big
+        step kda-routes.log "$programs/gpu_check_kda_routes" equal packed queue streams repeat big
         step kda-far.log "$programs/gpu_check_kda_far"
         limit=120 step kda-delay.log "$programs/gpu_check_kda_routes" delay
         step kda-split.log "$programs/gpu_check_kda_split"

@@ -198,6 +198,29 @@ static void check_alone(struct kda_device *d, const int64_t *lengths, const stru
     }
 }
 
+/* A hundred replays, each with inputs of its own: the bits of a call with them. */
+static void check_new_data(struct kda_device *d, cudaGraphExec_t exec, cudaStream_t stream)
+{
+    struct kda_case *c = d->host;
+    struct brim_rng rng = {17};
+    for (int i = 0; i < (brief ? 2 : 100); i++) {
+        for (size_t j = 0; j < c->v_bytes / 2; j++) {
+            c->v[j] = (uint16_t)(c->v[j] ^ (brim_rng_u32(&rng) & 0x80FF));
+            ((uint16_t *)c->g)[j] = (uint16_t)(((uint16_t *)c->g)[j] ^ (j % 7 == 0 ? 0x8000 : 0));
+        }
+        CUDA_OK(cudaMemcpy((void *)d->args.v, c->v, c->v_bytes, cudaMemcpyHostToDevice));
+        CUDA_OK(cudaMemcpy((void *)d->args.g, c->g, c->g_bytes, cudaMemcpyHostToDevice));
+        run_and_fetch(d, "new data");
+        struct outputs direct = outputs_keep(c);
+        outputs_poison(d);
+        CUDA_OK(cudaDeviceSynchronize());
+        CUDA_OK(cudaGraphLaunch(exec, stream));
+        kda_device_fetch(d);
+        verdict(outputs_same(&direct, c), "new data", "a replay's bits differ from a call's");
+        outputs_drop(&direct);
+    }
+}
+
 /* Captured once, replayed with other offsets of the same count; each replay has the bits of a call
  * with those offsets. */
 static void check_replay(const struct kda_spec *spec)
@@ -238,6 +261,7 @@ static void check_replay(const struct kda_spec *spec)
         if (!is_split() || i == 0) judge(&c, spec, "graph replay");
         outputs_drop(&direct);
     }
+    check_new_data(&d, exec, stream);
     CUDA_OK(cudaGraphExecDestroy(exec));
     CUDA_OK(cudaGraphDestroy(graph));
     CUDA_OK(cudaStreamDestroy(stream));

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Every KDA route against m128, bit for bit, on inputs made on the GPU: lengths, ring edges, delays
  * injected into helpers and owners, workspaces left by other routes and shapes, two streams,
- * packed mixes with and without a bound on the gate, offsets beyond 2^31 elements. (m128 itself is
- * held against fp64 by check_kda.) check_kda_routes [equal] [packed] [delay] [streams] [big] [tiny]
- * [queue] [short] [only ROUTE]. The delayed kernels are the product's sources compiled here once
- * more with KDA_HOOK defined. Exit status 1 on any difference. */
+ * packed mixes with and without a bound on the gate, 200 repeats of 64 heads, offsets beyond 2^31
+ * elements. (m128 itself is held against fp64 by check_kda.) check_kda_routes [equal] [packed]
+ * [delay] [streams] [big] [tiny] [queue] [repeat] [short] [only ROUTE]. The delayed kernels are the
+ * product's sources compiled here once more with KDA_HOOK defined. Exit status 1 on any difference.
+ */
 #include <string.h>
 #include <time.h>
 
@@ -315,6 +316,23 @@ static void check_equal(bool brief)
     problem_free(&x);
 }
 
+/* Many heads at once, again and again; m128 too. */
+static void check_repeat(bool brief)
+{
+    problem x;
+    int64_t n_tok = brief ? 70 : 400;
+    problem_make(&x, n_tok, brief ? 3 : 64, 1);
+    yardstick(&x, n_tok);
+    for (int r = BRIM_KDA_ROUTE_M128; r < BRIM_KDA_ROUTE_N; r++) {
+        if (only && strcmp(only, brim_kda_routes[r].name)) continue;
+        brim_kda_args a = problem_args(&x, n_tok, 1);
+        for (int i = 0; i < (brief ? 2 : 200); i++)
+            if (launch(a, (enum brim_kda_route)r, false, "repeat"))
+                same(&x, &a, "repeat", brim_kda_routes[r].name);
+    }
+    problem_free(&x);
+}
+
 /* Packed sequences, empty ones between them and rows behind the last, under both kinds of gate. */
 static void check_packed(bool brief)
 {
@@ -512,7 +530,7 @@ static void check_streams(void)
 }
 
 /* More than 2^31 elements: rows of one long sequence, then strides that leave 2^31 elements between
- * the sequences and between the states of 3, against the same rows packed densely. */
+ * the sequences, against the same rows packed densely. (check_kda_far does so for each operand.) */
 static void check_big(void)
 {
     enum { HEADS = 96, LONG = 178000 }; /* 2.19e9 elements a tensor, 4.4 GB */
@@ -587,14 +605,14 @@ int main(int argc, char **argv)
     bool brief = false, some = false;
     unsigned parts = 0;
     static const char *const names[] = {"equal", "delay",  "streams", "big",
-                                        "tiny",  "packed", "queue"};
+                                        "tiny",  "packed", "queue",   "repeat"};
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "short")) brief = true;
         if (!strcmp(argv[i], "only") && i + 1 < argc) only = argv[++i];
-        for (int k = 0; k < 7; k++)
+        for (int k = 0; k < 8; k++)
             if (!strcmp(argv[i], names[k])) parts |= 1u << k, some = true;
     }
-    if (!some) parts = 7 | 32 | 64;
+    if (!some) parts = 7 | 32 | 64 | 128;
     int n_device;
     if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
         printf("SKIP: no CUDA device\n");
@@ -607,6 +625,7 @@ int main(int argc, char **argv)
     if (parts & 16) check_tiny();
     if (parts & 32) check_packed(brief);
     if (parts & 64) check_queue(brief);
+    if (parts & 128) check_repeat(brief);
     printf("routes: %d checks, %d failed\n", n_check, n_fail);
     return n_fail != 0;
 }
