@@ -291,11 +291,12 @@ BRIM_DEVICE void kda_solve(const kda_params &p, const kda_prep &s, uint32_t k_ti
 }
 
 /* Prepare `chunk`; the instance's next one is `next`, whose rows are fetched on the way. `packet`
- * is a shared-memory stage; wait_stage() returns once it may be written. On return every thread's
- * part of the packet is written by ordinary stores: the caller fences the proxies and signals. */
-template <class L, class Wait>
+ * is a shared-memory stage; wait_stage() returns once it may be written; meanwhile() is called by
+ * warp 0, which has nothing to do during the inverse. On return every thread's part of the packet
+ * is written by ordinary stores: the caller fences the proxies and signals. */
+template <class L, class Wait, class Meanwhile>
 BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s, int chunk,
-                             int next, uint32_t packet, Wait wait_stage)
+                             int next, uint32_t packet, Wait wait_stage, Meanwhile meanwhile)
 {
     /* else every address that depends on the thread is kept, and spilled, across chunks */
     opaque(s.tid, s.work);
@@ -328,6 +329,7 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     named_barrier_sync(s.bar, 128); /* L; the q and g tiles are free */
     KDA_STAMP(3);
     if (warp == 2) kda_invert<L>(s, packet, below, lane);
+    if (warp == 0) meanwhile();
     if (!L::lean && (warp & 1)) {
         kda_fetch_qg<L, 64>(p, t, next, s, (warp >> 1) * 32 + lane);
         if (L::twin) kda_fetch_kv<L, 64>(p, t, next, s, s.flip ^ 1, (warp >> 1) * 32 + lane);
@@ -344,6 +346,13 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     kda_solve<L>(p, s, k_tile, packet);
     KDA_STAMP(5);
     s.flip ^= 1;
+}
+
+template <class L, class Wait>
+BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s, int chunk,
+                             int next, uint32_t packet, Wait wait_stage)
+{
+    kda_prepare<L>(p, t, s, chunk, next, packet, wait_stage, [] {});
 }
 
 #endif

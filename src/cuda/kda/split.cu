@@ -27,8 +27,7 @@ enum {
     AT_BEFORE = AT_WROTE + 8 * 4,
     AT_BOUND = AT_BEFORE + 8 * 4,
     AT_END = AT_BOUND + KDA_MAX_WINDOW * 16,
-    AT_SEEN = AT_END, /* the task's words as each instance has last seen them */
-    SMEM_BYTES = AT_SEEN + N_INSTANCE * 16 + 1024 /* the stages are aligned by hand */
+    SMEM_BYTES = AT_END + 1024 /* the stages are aligned by hand */
 };
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 
@@ -253,43 +252,36 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
             kda_prep_begin<layout>(p, t, s, first, instance);
             uint32_t own_stop = stop + 4 * (N_STAGE + instance),
                      any_stop = stop + 4 * (N_STAGE + N_INSTANCE);
-            uint32_t *drop = words + KDA_CUT_DROP, seen = base + AT_SEEN + 16 * instance;
+            uint32_t *drop = words + KDA_CUT_DROP;
             for (int c = instance; c < t.n_chunk; c += N_INSTANCE) {
                 int stage = c % N_STAGE, use = c / N_STAGE;
                 uint32_t packet = base + stage * KDA_PACKET_BYTES;
                 auto wait_stage = [&] {
-                    if (within == 0) { /* on its way for a chunk: nobody waits for it */
-                        cp_async_16(seen, words);
-                        cp_async_commit();
-                    }
                     if (use == 0) return;
                     while (!mbarrier_try_wait(empty + 8 * stage, (use - 1) & 1) &&
                            !mbarrier_test(gone, 0))
                         BRIM_WAITING();
                 };
-                if (c > instance) {
-                    if (within == 0) {
-                        cp_async_wait<0>();
-                        st_shared_u32(own_stop, ld_shared_u32(seen + 4 * KDA_CUT_DROP) |
-                                                    atom_add_shared(any_stop, 0));
-                    }
+                if (ld_shared_u32(own_stop)) { /* written before the last barrier */
+                    wait_stage();
+                    if (within == 0) st_shared_u32(stop + 4 * stage, 1);
                     named_barrier_sync(s.bar, 128);
-                    if (ld_shared_u32(own_stop)) {
-                        wait_stage();
-                        if (within == 0) st_shared_u32(stop + 4 * stage, 1);
-                        named_barrier_sync(s.bar, 128);
-                        mbarrier_arrive(full + 8 * stage);
-                        break;
-                    }
+                    mbarrier_arrive(full + 8 * stage);
+                    break;
                 }
-                kda_prepare<layout>(p, t, s, c, c + N_INSTANCE, packet, wait_stage);
+                kda_prepare<layout>(p, t, s, c, c + N_INSTANCE, packet, wait_stage, [&] {
+                    if (within == 0 && (ld_relaxed_gpu(drop) | atom_add_shared(any_stop, 0)))
+                        st_shared_u32(own_stop, 1);
+                });
                 if (c < range.quiet && range.zero) {
                     window_bound(s, packet, full + 8 * stage, base + AT_BOUND + 16 * c);
                     named_barrier_sync(s.bar, 128);
                     if (within == 0 && window_far(range.quiet, base)) {
                         *(volatile uint32_t *)drop = 1;
                         atom_add_shared(any_stop, 1);
+                        st_shared_u32(own_stop, 1);
                     }
+                    named_barrier_sync(s.bar, 128);
                 } else {
                     fence_proxy_async_shared();
                     mbarrier_arrive(full + 8 * stage);
