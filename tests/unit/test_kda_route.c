@@ -481,7 +481,7 @@ static void the_exact_chain_is_chosen_where_it_is_faster(void **state)
         assert_string_equal(plan.reason, "expected fastest; nothing is skipped");
         assert_string_equal(plan.serial, "");
         assert_int_equal(plan.split_window, 0);
-        assert_true(plan.split_slots > 8 && plan.expected_us > 150);
+        assert_true(plan.split_slots > 8 && plan.expected_us > 50);
         assert_true(plan.expected_us < 0.97 * other_of(&plan, "c6-m64")->expected_us);
         assert_non_null(strstr(other_of(&plan, "split")->why_not, "split_exact"));
     }

@@ -192,7 +192,7 @@ class Kda(unittest.TestCase):
     def test_plan_expected_times(self):
         plan = brim.kda_plan(1, 4096, 8)
         self.assertEqual(plan["route"], "c6-m64")
-        self.assertGreater(plan["expected_us"], 100)
+        self.assertGreater(plan["expected_us"], 50)
         routes = {other["route"]: other for other in plan["alternatives"]}
         self.assertLessEqual({"m128", "m64", "pair", "c8-m128", "split"}, set(routes))
         self.assertGreater(routes["m128"]["expected_us"], plan["expected_us"])
@@ -200,6 +200,10 @@ class Kda(unittest.TestCase):
         split = brim.kda_plan(1, 4096, 8, allow_split=True)
         self.assertEqual((split["route"], split["serial"], split["split_slots"]), ("split", "c6-m64", 16))
         self.assertGreater(split["uncut_us"], split["expected_us"])
+        joined = brim.kda_plan(1, 16384, 1, allow_split=True, split_exact=True)
+        self.assertEqual((joined["route"], joined["split_window"]), ("split-join", 0))
+        self.assertGreater(joined["expected_us"], 50)
+        self.assertNotEqual(brim.kda_plan(1, 16384, 1, split_exact=True)["route"], "split-join")
         pinned = brim.kda_plan(3, 4096, 8, packed=True, max_tokens=3000, route="split", split_length=4, split_window=2)
         self.assertEqual((pinned["route"], pinned["split_length"], pinned["split_window"]), ("split", 4, 2))
         self.assertIsNone(brim.kda_plan(1, 8, 8)["expected_us"])
