@@ -191,14 +191,15 @@ class Kda(unittest.TestCase):
 
     def test_plan_expected_times(self):
         plan = brim.kda_plan(1, 4096, 8)
-        self.assertEqual(plan["route"], "c6-m64")
+        ring = plan["route"]
+        self.assertIn(ring, ("c5-m64", "c6-m64"))
         self.assertGreater(plan["expected_us"], 50)
         routes = {other["route"]: other for other in plan["alternatives"]}
         self.assertLessEqual({"m128", "m64", "pair", "c8-m128", "split"}, set(routes))
         self.assertGreater(routes["m128"]["expected_us"], plan["expected_us"])
         self.assertEqual(routes["split"]["why_not"], "allow_split is not set")
         split = brim.kda_plan(1, 4096, 8, allow_split=True)
-        self.assertEqual((split["route"], split["serial"], split["split_slots"]), ("split", "c6-m64", 16))
+        self.assertEqual((split["route"], split["serial"], split["split_slots"]), ("split", ring, 16))
         self.assertGreater(split["uncut_us"], split["expected_us"])
         joined = brim.kda_plan(1, 16384, 1, allow_split=True, split_exact=True)
         self.assertEqual((joined["route"], joined["split_window"]), ("split-join", 0))
@@ -212,7 +213,7 @@ class Kda(unittest.TestCase):
         exact = brim.kda_plan(1, 4096, 8, route="split", split_length=4, split_exact=True)
         self.assertEqual((exact["route"], exact["split_window"], exact["split_slots"]), ("split-join", 0, 32))
         self.assertNotIn("serial", exact)
-        self.assertEqual(brim.kda_plan(1, 4096, 8, allow_split=True, split_exact=True)["route"], "c6-m64")
+        self.assertEqual(brim.kda_plan(1, 4096, 8, allow_split=True, split_exact=True)["route"], ring)
 
 
 class W4(unittest.TestCase):
