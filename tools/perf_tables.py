@@ -19,6 +19,7 @@ DOC = ROOT / "docs" / "performance.md"
 W4 = {"q": "q, 2560 to 4096", "kv": "k, v, 2560 to 1024", "o": "o, 4096 to 2560", "gate": "gate, up, 2560 to 9728",
       "down": "down, 9728 to 2560"}
 W4_ROWS = [1, 8, 16, 32, 64, 128, 256, 512, 2048]
+GEMV_SHAPES = {"q": "q", "kv": "k, v", "o": "o", "gate": "gate", "down": "down", "qkv": "q+k+v", "gateup": "gate+up", "head": "head"}
 # Targets of the best route with gates N(0,1), us; the packed mix's is of the serial routes.
 KDA_TARGETS = {("2048", "1"): 16, ("2048", "4"): 21, ("2048", "8"): 28, ("4096", "1"): 18, ("4096", "4"): 28, ("4096", "8"): 40,
                ("8192", "1"): 22, ("8192", "8"): 60, ("8192", "12"): 75, ("65536", "4"): 220, ("8192", "64"): 330,
@@ -50,6 +51,36 @@ def w4_peers():
             target = few if m <= 64 else 1.1 if m <= 256 else 0.8 if m == 2048 else math.inf
             ratios.append(f"**{ratio:.2f}**" if round(ratio, 2) >= target else f"{ratio:.2f}")
         yield "| | ratio | " + " | ".join(ratios) + " |"
+
+
+def w4_gemv():
+    """Of each shape and kernel the row that the sweep has first, which is the chosen plan's."""
+    found = {}
+    for r in rows_of("w4_gemv.csv"):
+        if r["norm"] == "0":
+            found.setdefault((r["projection"], r["rows"], r["kernel"]), r)
+    yield "| rows | kernel | | " + " | ".join(GEMV_SHAPES.values()) + " |"
+    yield "|---|---|---|" + "---:|" * len(GEMV_SHAPES)
+    for rows, kernel, times in (("1", "int8", ("cold", "node", "pdl")), ("1", "bf16", ("cold",)), ("2", "int8", ("cold",)),
+                                ("2", "bf16", ("cold",)), ("4", "int8", ("cold",)), ("4", "bf16", ("cold",)), ("8", "bf16", ("cold",))):
+        for i, time in enumerate(times):
+            yield (f"| {rows} | {kernel} | " if i == 0 else "| | | ") + time + " | " + " | ".join(
+                f"{float(found[shape, rows, kernel][time]):.1f}" for shape in GEMV_SHAPES) + " |"
+    n_weight = [int(found[shape, "1", "int8"]["in"]) * int(found[shape, "1", "int8"]["out"]) for shape in GEMV_SHAPES]
+    yield "| floor | | | " + " | ".join(f"{n * (4 + 32 / 128) / 8 / 4.4e6:.1f}" for n in n_weight) + " |"
+
+
+def w4_split():
+    rows = rows_of("w4_split.csv")
+    yield "| us at 32 / 128 rows | not split | course (split) | device (split) | best pinned split up to 16 |"
+    yield "|---|---:|---:|---:|---:|"
+    for shape in W4:
+        cells = []
+        for form in ("tiled", "course", "device", "pinned"):
+            fastest = [min((r for r in rows if (r["projection"], r["rows"], r["form"]) == (shape, m, form)), key=lambda r: float(r["us"]))
+                       for m in ("32", "128")]
+            cells.append(" / ".join(f"{float(r['us']):.1f}" + (f" ({r['split']})" if form != "tiled" else "") for r in fastest))
+        yield f"| {W4[shape].rsplit(',', 1)[0]} | " + " | ".join(cells) + " |"
 
 
 def crossover():
@@ -229,7 +260,7 @@ def kda_serial():
                f"{normal['serial_us']} | {normal['split_us']} | {weak['split_us'] if weak else '-'} |")
 
 
-TABLES = {f.__name__: f for f in (w4_peers, crossover, progression, kda_peers, kda_softplus, kda_sweep, kda_chunks, kda_weak, kda_serial)}
+TABLES = {f.__name__: f for f in (w4_peers, w4_gemv, w4_split, crossover, progression, kda_peers, kda_softplus, kda_sweep, kda_chunks, kda_weak, kda_serial)}
 
 
 def main():

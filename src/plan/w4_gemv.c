@@ -7,8 +7,8 @@
 #include "base/count.h"
 
 /* Measured on one H200 (bench/results/h200/w4_gemv.csv): at one and two rows the integer kernel
- * takes 1 to 2 us less than the other, with a norm in front as long or less; from three rows on,
- * where it multiplies for four, it takes longer. */
+ * takes up to 2 us less than the other in a chain of dependent launches, alone about as long; at
+ * four rows, and so at three, where it multiplies for four, 1 to 5 us longer. */
 enum { INT8_ROWS = 2 };
 
 /* Units of a CTA whose x the integer kernel surely holds, 640 bytes each (groups of 32), beside the
