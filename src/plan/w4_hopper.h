@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum brim_w4_hopper_kernel {
-    BRIM_W4_KERNEL_GEMV,    /* 1 to 8 rows: src/cuda/w4/gemv.h */
+    BRIM_W4_KERNEL_GEMV,    /* to 4 or 8 rows: src/cuda/w4/gemv.h */
     BRIM_W4_KERNEL_CLUSTER, /* few: one tile of all of them: cluster.h */
     BRIM_W4_KERNEL_STREAM   /* more: stream.h */
 };
@@ -43,8 +43,8 @@ struct brim_w4_hopper_plan brim_w4_hopper_plan_chain(int64_t n_row, int64_t n_in
 
 /* The most rows that take the same kernel on the same schedule as n_row, whatever the shape, of
  * _make or of _chain: such rows share bits, and launches but for the rows that they store. n_row
- * itself for the kernels of one to eight rows; tiles of the others end at multiples of 16 or 32
- * tokens. */
+ * itself up to eight, of which gemv has all or some; tiles of the other kernels end at multiples of
+ * 16 or 32 tokens. */
 int64_t brim_w4_hopper_rows_alike(int64_t n_row);
 
 /* CTAs of the launch. */

@@ -13,16 +13,17 @@ static void kernels_change_where_they_were_measured_to(void **state)
 {
     (void)state;
     static const struct {
-        int64_t in, out, cluster_rows;
-    } shapes[] = {{2560, 4096, 48}, {2560, 1024, 64}, {4096, 2560, 48},  {2560, 9728, 48},
-                  {9728, 2560, 48}, {2560, 6144, 48}, {2560, 19456, 32}, {2560, 2048, 64}};
+        int64_t in, out, gemv_rows, cluster_rows;
+    } shapes[] = {{2560, 4096, 8, 48}, {2560, 1024, 4, 64},  {4096, 2560, 4, 48},
+                  {2560, 9728, 8, 48}, {9728, 2560, 8, 48},  {2560, 6144, 8, 48},
+                  {2560, 2048, 4, 64}, {2560, 19456, 8, 32}, {576, 960, 8, 64}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int64_t n_row = 1; n_row <= 300; n_row++) {
             struct brim_w4_hopper_plan plan =
                 brim_w4_hopper_plan_make(n_row, shapes[i].in, shapes[i].out, 132);
             enum brim_w4_hopper_kernel want = BRIM_W4_KERNEL_STREAM;
             if (n_row <= shapes[i].cluster_rows) want = BRIM_W4_KERNEL_CLUSTER;
-            if (n_row <= BRIM_W4_GEMV_ROWS) want = BRIM_W4_KERNEL_GEMV;
+            if (n_row <= shapes[i].gemv_rows) want = BRIM_W4_KERNEL_GEMV;
             assert_int_equal(plan.kernel, want);
             assert_true(brim_w4_hopper_plan_ctas(&plan) >= 1);
             if (want == BRIM_W4_KERNEL_CLUSTER)
@@ -103,7 +104,9 @@ static void links_of_a_chain(void **state)
             }
     /* One to eight rows: the kernel's own choice for a chain. */
     assert_int_equal(brim_w4_hopper_plan_chain(1, 2560, 19456, 132).gemv.n_pair, 4);
-    assert_int_equal(brim_w4_hopper_plan_chain(1, 2560, 19456, 132).kernel, BRIM_W4_KERNEL_GEMV);
+    for (int64_t n_row = 1; n_row <= BRIM_W4_GEMV_ROWS; n_row++)
+        assert_int_equal(brim_w4_hopper_plan_chain(n_row, 4096, 2560, 132).kernel,
+                         BRIM_W4_KERNEL_GEMV);
 }
 
 static void a_plan_is_printed_on_one_line(void **state)
