@@ -129,6 +129,7 @@ for part in "$@"; do
         step kda-routes.log "$programs/gpu_check_kda_routes" equal packed queue streams repeat big
         step kda-far.log "$programs/gpu_check_kda_far"
         limit=120 step kda-delay.log "$programs/gpu_check_kda_routes" delay
+        limit=120 step kda-late.log "$programs/gpu_check_kda_late"
         step kda-split.log "$programs/gpu_check_kda_split"
         step kda-sound.log "$programs/gpu_check_kda_sound" "$root/tests/golden/kda_split_seeds.txt"
         step kda-join.log "$programs/gpu_check_kda_join"

@@ -106,8 +106,8 @@ struct brim_kda_split_report {
     int64_t n_far;     /* the window's map was not small enough */
     int64_t n_small;   /* it was, but the window wrote too little beside the state before it */
 };
-/* As brim_kda_chunk_task, segment by segment. A cut that is not skipped makes the whole task
- * serial, to the bit. report may be NULL. BRIM_E_NO_MEMORY. */
+/* As brim_kda_chunk_task, segment by segment; from the first cut that is not skipped to the end in
+ * one. report may be NULL. BRIM_E_NO_MEMORY. */
 brim_status brim_kda_split_task(const brim_kda_args *args, const struct brim_kda_task *task,
                                 enum brim_kda_rounding rounding, const struct brim_kda_split *split,
                                 struct brim_kda_split_report *report, brim_error *err);

@@ -19,17 +19,17 @@ enum { MAX_COUNT = INT32_MAX };
 _Static_assert(N_ROUTE - 1 <= BRIM_KDA_MAX_ALTERNATIVE, "a plan lists every other route");
 
 const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_ALL] = {
-    [BRIM_KDA_ROUTE_M128] = {"m128", 1, 1, 0, 2, 0, NULL},
-    [BRIM_KDA_ROUTE_M64] = {"m64", 2, 2, 0, 4, 0, NULL},
-    [BRIM_KDA_ROUTE_PAIR] = {"pair", 2, 2, 0, 4, 0, NULL},
-    [BRIM_KDA_ROUTE_QUEUE] = {"queue", 1, 1, 0, 2, 0, NULL},
-    [BRIM_KDA_ROUTE_C4_M128] = {"c4-m128", 4, 1, 3, 12, 15, NULL},
-    [BRIM_KDA_ROUTE_C4_M64] = {"c4-m64", 4, 2, 2, 8, 10, NULL},
-    [BRIM_KDA_ROUTE_C5_M64] = {"c5-m64", 5, 2, 3, 12, 15, NULL},
-    [BRIM_KDA_ROUTE_C6_M64] = {"c6-m64", 6, 2, 4, 16, 20, NULL},
-    [BRIM_KDA_ROUTE_C8_M128] = {"c8-m128", 8, 1, 7, 28, 35, "by name alone: for validation"},
-    [BRIM_KDA_ROUTE_SPLIT] = {"split", 1, 1, 0, 2, 0, NULL},
-    [BRIM_KDA_ROUTE_JOIN] = {"split-join", 1, 1, 0, 2, 0,
+    [BRIM_KDA_ROUTE_M128] = {"m128", 1, 1, 0, 2, 0, true, NULL},
+    [BRIM_KDA_ROUTE_M64] = {"m64", 2, 2, 0, 4, 0, false, NULL},
+    [BRIM_KDA_ROUTE_PAIR] = {"pair", 2, 2, 0, 4, 0, true, NULL},
+    [BRIM_KDA_ROUTE_QUEUE] = {"queue", 1, 1, 0, 2, 0, false, NULL},
+    [BRIM_KDA_ROUTE_C4_M128] = {"c4-m128", 4, 1, 3, 12, 15, true, NULL},
+    [BRIM_KDA_ROUTE_C4_M64] = {"c4-m64", 4, 2, 2, 8, 10, true, NULL},
+    [BRIM_KDA_ROUTE_C5_M64] = {"c5-m64", 5, 2, 3, 12, 15, true, NULL},
+    [BRIM_KDA_ROUTE_C6_M64] = {"c6-m64", 6, 2, 4, 16, 20, true, NULL},
+    [BRIM_KDA_ROUTE_C8_M128] = {"c8-m128", 8, 1, 7, 28, 35, false, "by name alone: for validation"},
+    [BRIM_KDA_ROUTE_SPLIT] = {"split", 1, 1, 0, 2, 0, false, NULL},
+    [BRIM_KDA_ROUTE_JOIN] = {"split-join", 1, 1, 0, 2, 0, false,
                              "by name alone: its time depends on the data"},
 };
 
@@ -314,33 +314,38 @@ static void consider(const brim_kda_args *args, const struct work *work, const s
     }
 }
 
-/* The route, the serial one if it is the split, and the reason. */
-static int choose(const struct candidates *all, int *serial, const char **reason)
+/* The serial route expected fastest; behind: of those that may stand behind segments. */
+static int fastest(const struct candidates *all, bool behind)
 {
     const struct expected *time = all->time;
-    bool other = false;
-    *serial = M128;
+    int best = M128;
     for (int r = M128 + 1; r < BRIM_KDA_ROUTE_N; r++) {
-        if (all->why_not[r]) continue;
-        other = true;
-        if (time[r].us <= worth * time[M128].us &&
-            (*serial == M128 || time[r].us < time[*serial].us))
-            *serial = r;
+        if (all->why_not[r] || (behind && !brim_kda_routes[r].behind)) continue;
+        if (time[r].us <= worth * time[M128].us && (best == M128 || time[r].us < time[best].us))
+            best = r;
     }
-    if (!all->why_not[SPLIT] && time[SPLIT].us <= worth * time[*serial].us) {
+    return best;
+}
+
+static int choose(const struct candidates *all, const char **reason)
+{
+    const struct expected *time = all->time;
+    int serial = fastest(all, false);
+    bool other = false;
+    if (!all->why_not[SPLIT] && time[SPLIT].us <= worth * time[serial].us) {
         *reason = "expected fastest where gates forget; where not, the serial route's time comes "
                   "on top";
         return SPLIT;
     }
-    if (!all->why_not[JOIN] && time[JOIN].us <= worth * time[*serial].us) {
-        *serial = M128; /* its CTA, no ring */
+    if (!all->why_not[JOIN] && time[JOIN].us <= worth * time[serial].us) {
         *reason = "expected fastest; nothing is skipped";
         return JOIN;
     }
-    *reason = all->why_not[*serial] ? all->why_not[*serial]
-              : other               ? "expected fastest"
-                                    : "no other route admitted is measured";
-    return *serial;
+    for (int r = M128 + 1; r < BRIM_KDA_ROUTE_N; r++) other = other || !all->why_not[r];
+    *reason = all->why_not[serial] ? all->why_not[serial]
+              : other              ? "expected fastest"
+                                   : "no other route admitted is measured";
+    return serial;
 }
 
 static struct work work_of(const brim_kda_args *args)
@@ -368,15 +373,15 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
     struct cuts cuts = cuts_of(args, &work, n_processor);
     struct candidates all;
     consider(args, &work, &cuts, n_processor == brim_kda_table_processors && work.n_task > 0, &all);
-    int forced = args->route ? find_route(args->route) : -1, serial;
+    int forced = args->route ? find_route(args->route) : -1;
     const char *reason;
-    int chosen = choose(&all, &serial, &reason);
+    int chosen = choose(&all, &reason);
     if (forced >= 0) {
         chosen = forced == SPLIT && args->split_exact ? JOIN : forced;
-        if (chosen < BRIM_KDA_ROUTE_N) serial = chosen;
-        if (chosen == JOIN) serial = M128; /* its CTA, no ring */
         reason = "named by the caller";
     }
+    int serial = chosen < BRIM_KDA_ROUTE_N ? chosen : M128; /* join: its CTA, no ring */
+    if (chosen == SPLIT) serial = fastest(&all, true);
     BRIM_REQUIRE(err, work.n_task <= BRIM_KDA_MAX_TASK || !brim_kda_route_limited(chosen),
                  BRIM_E_SHAPE, "kda: route %s takes at most %d tasks, not %lld",
                  brim_kda_routes[chosen].name, BRIM_KDA_MAX_TASK, (long long)work.n_task);

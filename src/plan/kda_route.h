@@ -44,6 +44,7 @@ struct brim_kda_route_info {
     /* CTAs of a task's cluster (of a segment's, below BRIM_KDA_ROUTE_N), those with state, those
      * that prepare for them; instances of preparation; packets of the ring, 0: none. */
     int cluster, owners, helpers, instances, depth;
+    bool behind;         /* serial: has a kernel that finishes what segments have left of a task */
     const char *by_name; /* NULL: may be chosen; else why it is taken by name alone */
 };
 

@@ -144,12 +144,14 @@ static void check_mark(void)
     struct outputs cut = outputs_keep(&c);
     verdict(!outputs_same(&serial, &c), "mark", "cut or not, the bits are the same");
     for (int repeat = 0; repeat < 4; repeat++) {
-        static const uint32_t marks[] = {1, 0, 0xFFFFFFFFu, 0};
+        /* of the whole task, of none of its segments */
+        static const uint32_t marks[] = {0xFFFFFFFFu, 0, 1, 0};
         char *word = (char *)d.args.workspace + KDA_DROP_LINE * KDA_LINE;
         if (marks[repeat]) CUDA_OK(cudaMemcpy(word, &marks[repeat], 4, cudaMemcpyHostToDevice));
         run_and_fetch(&d, "mark");
-        verdict(outputs_same(marks[repeat] ? &serial : &cut, &c), "mark",
-                marks[repeat] ? "a marked task is not m128's" : "the mark is still there");
+        bool whole = marks[repeat] == 0xFFFFFFFFu;
+        verdict(outputs_same(whole ? &serial : &cut, &c), "mark",
+                whole ? "a marked task is not m128's" : "the mark is still there");
     }
     outputs_drop(&serial), outputs_drop(&cut);
     kda_device_free(&d);

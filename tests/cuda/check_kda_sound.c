@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Route split on the GPU where nothing may be skipped: there its bits are m128's. The cases turn
- * each of the rule's conditions (docs/numerics.md, "Forgetting") alone: maps that only look small,
- * windows that write little or nothing, states that are huge, numbers that fp32 loses when they are
- * squared. Beside each stands one that may be cut and is. Then the worst seeds of the search, held
- * to its bar.
- *     check_kda_sound [short] [FILE]     FILE: the seeds; else found from the source directory or
- *                                        from a build directory two below it
- * Exit status 1 on any failure. */
+ * Route split on the GPU where something may not be skipped: from there on its bits are m128's. The
+ * cases turn each of the rule's conditions (docs/numerics.md, "Forgetting") alone: maps that only
+ * look small, windows that write little or nothing, states that are huge, numbers that fp32 loses
+ * when they are squared. Beside each stands one that may be cut and is. Then the worst seeds of the
+ * search, held to its bar. check_kda_sound [short] [FILE]     FILE: the seeds; else found from the
+ * source directory or from a build directory two below it Exit status 1 on any failure. */
 #include "check/kda_adversary.h"
 #include "cuda/kda/record.h"
 #include "cuda/kda_judge.h"
@@ -51,8 +49,9 @@ static void put_key(struct kda_case *c, int64_t t, int a, int b)
     c->k[t * 128 + a] = c->k[t * 128 + b] = brim_bf16_from_f32(0.70710678f);
 }
 
-/* Did the last run, of one task, decide that every cut holds? */
-static bool was_cut(const struct kda_device *d)
+/* The first segment before which the cut failed in the last run, of one task; how many there are
+ * where none did. */
+static int first_failed(const struct kda_device *d, int *n_segment)
 {
     const brim_kda_args *a = &d->args;
     brim_kda_plan whole;
@@ -64,26 +63,63 @@ static bool was_cut(const struct kda_device *d)
     float *record = kda_alloc(n_bytes);
     CUDA_OK(cudaMemcpy(record, (char *)a->workspace + whole.workspace_bytes - plan.workspace_bytes,
                        n_bytes, cudaMemcpyDeviceToHost));
-    bool hold = true;
-    for (int64_t s = 1; s < plan.n_slot; s++) {
+    int s = 1;
+    for (bool hold = true; hold && s < plan.n_slot; s += hold) {
         const float *own = record + s * KDA_RECORD_FLOATS, *last = own - KDA_RECORD_FLOATS;
-        if (s * plan.length <= plan.window) continue;
-        hold = hold && brim_kda_record_holds(own, last, plan.window);
+        hold = s * plan.length <= plan.window || brim_kda_record_holds(own, last, plan.window);
     }
     free(record);
-    return hold;
+    *n_segment = (int)plan.n_slot;
+    return s;
+}
+
+/* Did the last run, whose outputs are `got`, leave what the first `rows` tokens alone give, and
+ * what m128 makes of the others from the state behind those? Checkpoints are looked at where both
+ * have them at the same places. */
+static bool goes_on(struct kda_device *d, int64_t rows, const struct outputs *got)
+{
+    struct kda_case *c = d->host;
+    brim_kda_args *a = &d->args, kept = d->args;
+    void *between = NULL;
+    CUDA_OK(cudaMalloc(&between, 65536));
+    outputs_poison(d);
+    a->n_tok = rows;
+    bool ran = run(d, "the rows before");
+    CUDA_OK(cudaMemcpy(between, a->final_state, 65536, cudaMemcpyDeviceToDevice));
+    a->n_tok = kept.n_tok - rows;
+    a->initial_state = between;
+    a->q = (const uint16_t *)a->q + rows * a->q_stride.token;
+    a->k = (const uint16_t *)a->k + rows * a->k_stride.token;
+    a->v = (const uint16_t *)a->v + rows * a->v_stride.token;
+    a->g = (const char *)a->g + rows * a->g_stride.token * (a->g_dtype == BRIM_KERNEL_F32 ? 4 : 2);
+    a->beta = (const char *)a->beta +
+              rows * a->beta_stride.token * (a->beta_dtype == BRIM_KERNEL_F32 ? 4 : 2);
+    a->out = (uint16_t *)a->out + rows * a->out_stride.token;
+    if (a->checkpoints) a->checkpoints = (char *)a->checkpoints + rows / 64 * 65536;
+    route = "m128";
+    ran = ran && run(d, "the rows behind");
+    route = "split";
+    *a = kept;
+    kda_device_fetch(d);
+    CUDA_OK(cudaFree(between));
+    size_t n_bytes = c->checkpoints && rows % 64 == 0 ? c->checkpoint_bytes : 0;
+    return ran && !memcmp(got->out, c->out, c->v_bytes) &&
+           !memcmp(got->final, c->final, c->state_bytes) &&
+           (!n_bytes || !memcmp(got->checkpoints, c->checkpoints, n_bytes));
 }
 
 enum cut { SERIAL, CUT, SEEN, EITHER };
 
-/* m128, then the split: SERIAL, its bits are m128's; CUT, every cut holds and the error is at most
- * 1.2 times m128's; SEEN, and bits differ. Returns whether it was cut; the errors of both, unless
- * NULL. */
+/* m128, then the split: SERIAL, some cut fails; CUT, every cut holds and the error is at most 1.2
+ * times m128's; SEEN, and bits differ. Where a cut fails the bits are m128's, or those of the
+ * segments before it and m128's from there on. Returns whether it was cut; the errors of both,
+ * unless NULL. */
 static bool compare(const char *what, struct kda_case *c, int length, int window, enum cut cut,
                     struct kda_error *of_m128, struct kda_error *of_split)
 {
     struct kda_device d;
     char text[160];
+    int n_segment;
     c->args.split_length = length, c->args.split_window = window;
     kda_device_make(&d, c, "split");
     route = "m128";
@@ -97,16 +133,22 @@ static bool compare(const char *what, struct kda_case *c, int length, int window
     snprintf(text, sizeof text,
              "segments of %d, windows of %d: %.2e %.2e %.2e beside %.2e %.2e %.2e", length, window,
              e.out, e.window, e.state, base.out, base.window, base.state);
-    bool cuts = was_cut(&d);
-    if (cut == SERIAL) verdict(same, what, text);
+    int failed = first_failed(&d, &n_segment);
+    bool cuts = failed == n_segment, kept = !cuts && (failed - 1) * length > window;
     if (cut == SERIAL) verdict(!cuts, what, "was cut");
     if (cut == CUT || cut == SEEN) verdict(cuts, what, "was not cut");
     if (cut == SEEN) verdict(!same, what, "was computed serially in spite of that");
-    verdict(cuts || same, what, "not cut, and not m128's bits");
-    if (cut == CUT || cut == SEEN)
+    if (!cuts && !kept) verdict(same, what, "not cut, and not m128's bits");
+    if (cut == CUT || cut == SEEN || (kept && cut == SERIAL))
         verdict(e.finite && e.out <= 1.2 * base.out + 1e-7 &&
                     e.window <= 1.2 * base.window + 1e-7 && e.state <= 1.2 * base.state + 1e-7,
                 what, text);
+    if (kept) {
+        struct outputs got = outputs_keep(c);
+        verdict(goes_on(&d, (int64_t)failed * length * 32, &got), what,
+                "a cut fails, and not the bits of the rows before it and m128's behind");
+        outputs_drop(&got);
+    }
     if (of_m128) *of_m128 = base, *of_split = e;
     outputs_drop(&serial);
     kda_device_free(&d);
@@ -197,8 +239,8 @@ static void check_sizes(void)
     check("as much as may be", &c, 2, 1, SEEN);
     kda_case_free(&c);
     kda_marginal_make(&c);
-    scale_initial(&c, 2);
-    check("twice as much", &c, 2, 1, SERIAL);
+    scale_initial(&c, 4);
+    check("four times as much", &c, 2, 1, SERIAL);
     kda_case_free(&c);
     for (int form = 0; form < 4; form++) {
         static const char *const names[] = {"v = 0 in the window", "beta = 0 in the window",
@@ -258,11 +300,59 @@ static void check_underflow(void)
     kda_case_free(&c);
 }
 
-/* More cuts than a warp has lanes, all of which hold but for the one that is named. */
+/* Decays so even over channels that bound (a) is small enough where the packet's is not: 17.6 nats
+ * a chunk, less 3 for the delta factors. Then each of its conditions alone. */
+static void check_decays(void)
+{
+    static const char *const names[] = {
+        "even decays",           "even decays, normalized keys",
+        "even decays, bf16",     "even decays, sigmoid",
+        "even decays, softplus", "even decays, long keys",
+        "a weaker channel",      "a beta above 2",
+        "a beta below 0",        "keys too long",
+        "even decays, weaker",   "a bias",
+    };
+    for (int form = 0; form < (int)(sizeof names / sizeof *names); form++) {
+        struct kda_case c;
+        struct kda_spec spec = kda_given(128);
+        bool raw = form == 3 || form == 4 || form == 11;
+        spec.checkpoints = 1, spec.seed = 3;
+        if (form == 1) spec.flags = BRIM_KDA_L2NORM;
+        if (form == 2 || raw) spec.f32_decay = spec.f32_beta = 0;
+        if (raw) spec.gate = BRIM_KDA_GATE_LOWER_BOUND, spec.flags = BRIM_KDA_L2NORM;
+        if (form == 4) spec.gate = BRIM_KDA_GATE_SOFTPLUS, spec.lower_bound = 0;
+        kda_case_make(&c, &spec);
+        /* 5 sigmoid(-2.05) and softplus(-0.27) are 0.57 */
+        float g = form == 4 ? -0.27f : raw ? -2.05f : form == 10 ? -0.51f : -0.55f;
+        for (int64_t i = 0; i < 128 * 128; i++) {
+            if (spec.f32_decay)
+                ((float *)c.g)[i] = g;
+            else
+                ((uint16_t *)c.g)[i] = brim_bf16_from_f32(g);
+            if (form == 5) c.k[i] = brim_bf16_from_f32(4 * brim_f32_from_bf16(c.k[i]));
+        }
+        if (raw) memset(c.a_log, 0, 4), memset(c.dt_bias, 0, 512);
+        if (form == 11) c.dt_bias[77] = -1;
+        if (spec.f32_beta) put_beta(&c, 0, 128, form == 5 ? 0.06f : 0.9f);
+        if (form == 6)
+            for (int t = 40; t < 43; t++) ((float *)c.g)[t * 128 + 9] = 0;
+        if (form == 7) put_beta(&c, 40, 41, 2.6f);
+        if (form == 8) put_beta(&c, 40, 41, -0.01f);
+        if (form == 9)
+            for (int i = 0; i < 128; i++)
+                c.k[40 * 128 + i] = brim_bf16_from_f32(2 * brim_f32_from_bf16(c.k[40 * 128 + i]));
+        check(names[form], &c, 2, 1, form < 6 ? CUT : SERIAL);
+        kda_case_free(&c);
+    }
+}
+
+/* More cuts than a warp has lanes, all of which hold but for the one that is named; longer segments
+ * and windows, so that the task goes on at odd and even chunks. */
 static void check_many(void)
 {
     enum { N_CHUNK = 42 };
     static const int weak[] = {0, 2, 32, 33, 34, 40};
+    static const int longer[][3] = {{2, 1, 5}, {2, 2, 10}, {3, 1, 17}, {4, 3, 13}, {5, 2, 38}};
     for (size_t i = 0; i < sizeof weak / sizeof *weak; i++) {
         struct kda_case c;
         char what[48];
@@ -275,6 +365,19 @@ static void check_many(void)
         check(what, &c, 1, 1, weak[i] == 0 ? CUT : SERIAL);
         kda_case_free(&c);
     }
+    for (size_t i = 0; i < sizeof longer / sizeof *longer; i++)
+        for (int step = 0; step < 2; step++) {
+            struct kda_case c;
+            char what[64];
+            snprintf(what, sizeof what, "segments of %d, windows of %d, chunk %d weak",
+                     longer[i][0], longer[i][1], longer[i][2]);
+            given_case(&c, N_CHUNK * 32 - 7);
+            put_gate(&c, 0, c.n_row, -3);
+            int64_t from = longer[i][2] * 32, to = from + (step ? 120 : longer[i][1] * 32);
+            put_gate(&c, from, to < c.n_row ? to : c.n_row, -0.01f);
+            check(what, &c, longer[i][0], longer[i][1], SERIAL);
+            kda_case_free(&c);
+        }
 }
 
 static void check_seeds(void)
@@ -333,6 +436,7 @@ int main(int argc, char **argv)
     check_sizes();
     check_underflow();
     check_maps();
+    check_decays();
     if (!brief) check_many();
     check_seeds();
     return kda_end("what must not be skipped");

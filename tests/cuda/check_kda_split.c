@@ -128,6 +128,7 @@ static void checks(bool few)
     static const int64_t mixes[][6] = {{0, 300, 0, 1, 777, 0},
                                        {64, 1, 33, 0, 0, 500},
                                        {31, 32, 33, 95, 96, 97},
+                                       {128, 64, 127, 129, 192, 63}, /* at segments' edges */
                                        {0, 0, 0, 0, 0, 0}};
     for (size_t i = 0; i < (few ? 1 : sizeof mixes / sizeof *mixes); i++)
         for (int bytes = 4; bytes <= 8; bytes += 4) {

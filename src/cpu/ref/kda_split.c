@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A sequence cut into segments that do not wait for each other: each starts from the state that a
  * window of chunks before it writes from zero. A cut is taken only if what the window forgets is
- * proved to be below rounding (docs/numerics.md, "Forgetting"); one that is not makes the task
- * serial, so that it keeps the bits of the serial routes. The model of the GPU's split route. */
+ * proved to be below rounding (docs/numerics.md, "Forgetting"); from one that is not the task goes
+ * on serially from the true state, so that no row's bits depend on later tokens. The model of the
+ * GPU's split route. */
 #include <math.h>
 #include <string.h>
 
@@ -26,13 +27,6 @@ struct work {
     double bound[BRIM_KDA_WINDOW_MAX];
 };
 
-static brim_status serial(const brim_kda_args *args, const struct brim_kda_task *task,
-                          enum brim_kda_rounding rounding, void *scratch)
-{
-    brim_kda_chunk_task(args, task, rounding, scratch);
-    return BRIM_OK;
-}
-
 static brim_status split_task(const brim_kda_args *args, const struct brim_kda_task *task,
                               enum brim_kda_rounding rounding, const struct brim_kda_split *split,
                               struct brim_kda_split_report *report, struct work *work,
@@ -41,17 +35,13 @@ static brim_status split_task(const brim_kda_args *args, const struct brim_kda_t
     int64_t n_chunk = brim_kda_n_chunk(task);
 
     *report = (struct brim_kda_split_report){0};
-    if (n_chunk <= split->length) return serial(args, task, rounding, scratch);
-    /* Initial and final state may be the same memory: the initial one is needed again when a cut
-     * fails, so nothing is written there before the last cut has held. */
-    struct brim_kda_task inner = *task;
-    inner.final = NULL;
     memset(work->state, 0, sizeof work->state);
     if (task->initial) brim_kda_state_load(args, task->initial, work->state);
     for (int64_t begin = 0; begin < n_chunk; begin += split->length) {
         int64_t end = begin + split->length < n_chunk ? begin + split->length : n_chunk;
         int64_t from = begin > split->window ? begin - split->window : 0;
-        if (begin > 0) {
+        bool cut = begin > 0;
+        if (cut) {
             double sum = 0;
             memset(work->window, 0, sizeof work->window);
             if (from == 0 && task->initial) brim_kda_state_load(args, task->initial, work->window);
@@ -64,12 +54,16 @@ static brim_status split_task(const brim_kda_args *args, const struct brim_kda_t
             bool large = from == 0 || exp(sum) * norms[from] <= exp(threshold) * norm(work->window);
             report->n_far += !near;
             report->n_small += near && !large;
-            if (!near || !large) return serial(args, task, rounding, scratch);
-            report->n_skipped++;
-            memcpy(work->state, work->window, sizeof work->state);
+            cut = near && large;
+            report->n_skipped += cut;
+            if (cut)
+                memcpy(work->state, work->window, sizeof work->state);
+            else
+                end = n_chunk; /* and from the state before */
         }
         struct brim_kda_range range = {begin, end, false, work->state, NULL, norms + begin, false};
-        brim_kda_chunk_range(args, &inner, rounding, &range, scratch);
+        brim_kda_chunk_range(args, task, rounding, &range, scratch);
+        if (end == n_chunk) break;
     }
     if (task->final) brim_kda_state_store(args, work->state, task->final);
     return BRIM_OK;

@@ -66,14 +66,17 @@ BRIM_DEVICE void kda_state_put(T *at, int k_first, int row, int col, const float
 
 /* A few at a time: their loads are under way at once, and not all by each form on its own, as they
  * are stored: registers that several branches write cost the loop over chunks its overlap of
- * products and decay (10 % of K2). */
+ * products and decay (10 % of K2). given: is the initial state this task's at all (if it is not
+ * said; a constant would move the instructions of those that need not ask). */
+template <class... Given>
 BRIM_DEVICE void kda_state_load(const kda_params &p, const kda_task &t, int row, int col,
-                                float (&s)[64])
+                                float (&s)[64], Given... given)
 {
     enum { N_AT_ONCE = 16 };
     int64_t slot = p.state_index ? p.state_index[t.seq] : t.seq;
     bool read = p.initial && !(p.state_index && (slot < 0 || slot >= p.n_slot)) &&
                 !(p.fresh && p.fresh[t.seq]);
+    if constexpr (sizeof...(given) > 0) read = read && (given && ...);
     int64_t at = slot * p.state_stride + (int64_t)t.head * 16384;
 #pragma unroll
     for (int i = 0; i < 64; i += N_AT_ONCE) {
@@ -184,9 +187,9 @@ BRIM_DEVICE kda_panels kda_panels_of(uint32_t staging, uint32_t bars, int wg)
     return s;
 }
 
-/* One warp: the rows of every chunk of a warpgroup. */
+/* One warp: the rows of every chunk of a warpgroup but the first `quiet`. */
 BRIM_DEVICE void kda_out_writer(const kda_params &p, const kda_task &t, kda_panels s, int wg,
-                                int lane)
+                                int lane, int quiet)
 {
     kda_out w = kda_out_make(p, t, wg, lane >> 3, lane & 7);
     uint32_t get = swizzle_128b(lane >> 3, lane & 7);
@@ -202,7 +205,7 @@ BRIM_DEVICE void kda_out_writer(const kda_params &p, const kda_task &t, kda_pane
                 v[i] = ld_shared_v4(panel + (get ^ (i & 1) * 64) + (half * 4 + i) * 512);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                if (w.left > 0) *(uint4 *)w.out = v[i];
+                if (w.left > 0 && k >= quiet) *(uint4 *)w.out = v[i];
                 w.out += w.four;
                 w.left -= 4;
             }
@@ -214,18 +217,26 @@ BRIM_DEVICE void kda_out_writer(const kda_params &p, const kda_task &t, kda_pane
 
 /* A whole sequence. */
 struct kda_whole {
-    static constexpr bool cut = false, joined = false, queued = false;
+    static constexpr bool cut = false, joined = false, queued = false, rest = false;
+    static constexpr int quiet = 0;
+};
+
+/* What segments have left of a sequence, all of it at chunk0 = 0 (finish.cuh). */
+struct kda_rest {
+    static constexpr bool cut = false, joined = false, queued = false, rest = true;
+    int chunk0; /* the sequence's chunk that is 0 here; where it is not 0 the state before it is */
+    int quiet;  /* chunks to be passed over without output */
 };
 
 /* A whole sequence, one of several that a CTA works through. */
 struct kda_queued {
-    static constexpr bool cut = false, joined = false, queued = true;
+    static constexpr bool cut = false, joined = false, queued = true, rest = false;
     uint32_t first; /* packets of those before */
 };
 
 /* One segment of a sequence with the window before it; chunks counted from the window's first. */
 struct kda_segment {
-    static constexpr bool cut = true, joined = false, queued = false;
+    static constexpr bool cut = true, joined = false, queued = false, rest = false;
     int chunk0;             /* the sequence's chunk that is 0 here */
     int quiet;              /* chunks of the window: no output */
     int mark;               /* where the next segment's window begins; -1: there is none */
@@ -256,7 +267,7 @@ BRIM_DEVICE uint32_t kda_segment_stop(uint32_t empty, int n_stage)
 
 /* One segment whose incoming state is known; chunks counted from its first. */
 struct kda_joined {
-    static constexpr bool cut = false, joined = true, queued = false;
+    static constexpr bool cut = false, joined = true, queued = false, rest = false;
     int chunk0;        /* the sequence's chunk that is 0 here */
     bool last;         /* its state is the sequence's final one */
     const float *from; /* the state before it, [128 V][128 K] */
@@ -334,6 +345,8 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
         }
     } else if constexpr (Range::joined) {
         kda_plain_load(range.from, row, col, s);
+    } else if constexpr (Range::rest) {
+        kda_state_load(p, t, row, col, s, range.chunk0 == 0);
     } else {
         kda_state_load(p, t, row, col, s);
     }
@@ -367,7 +380,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
     };
     uint32_t put_at = swizzle_128b(z_token, z_piece);
     kda_out out = kda_out_make(p, t, wg, warp * 8 + (lane >> 3), lane & 7);
-    if constexpr (Range::cut) out.quiet = range.quiet;
+    if constexpr (Range::cut || Range::rest) out.quiet = range.quiet;
     uint32_t get_at = swizzle_128b(warp * 8 + (lane >> 3), lane & 7);
     /* O of chunk k, packed, on its way */
     auto put_out = [&](int k, uint32_t z_panel) {
@@ -479,7 +492,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
         for (int i = 0; i < 8; i++) packed[i] = bf16x2_pack(o[2 * i], o[2 * i + 1]);
         int whole_c = c;
         bool wanted = true;
-        if constexpr (Range::cut) {
+        if constexpr (Range::cut || Range::rest) {
             whole_c += range.chunk0;
             wanted = c >= range.quiet;
         }

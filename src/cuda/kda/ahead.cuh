@@ -24,16 +24,20 @@ BRIM_DEVICE void kda_scale_after(float &x, float by, float after)
  * A warp stands at each product until the tensor unit takes it (16 cycles for 32 columns), and
  * ptxas puts a wait where the state is touched between products: so the decay follows the last
  * product of a batch, where it runs under the latency of Y. */
-template <int n_stage, bool twice, class Done>
-BRIM_DEVICE void kda_advance_ahead(const kda_params &p, const kda_task &t, uint32_t stages,
-                                   uint32_t full, kda_panels panels, int wg, int tid, Done done)
+template <int n_stage, bool twice, class Range, class Done>
+BRIM_DEVICE void kda_advance_ahead(const kda_params &p, const kda_task &t, const Range &range,
+                                   uint32_t stages, uint32_t full, kda_panels panels, int wg,
+                                   int tid, Done done)
 {
     int warp = tid >> 5, lane = tid & 31;
     int row = wg * 64 + warp * 16 + (lane >> 2), col = 2 * (lane & 3);
     float s[64], y[16], o[16];
     uint32_t image[twice ? 2 : 1][8][4], u[2][4], packed[8], z[8];
     float4 gamma[8];
-    kda_state_load(p, t, row, col, s);
+    if constexpr (Range::rest)
+        kda_state_load(p, t, row, col, s, range.chunk0 == 0);
+    else
+        kda_state_load(p, t, row, col, s);
     int z_token = ((lane >> 4) << 3) + (lane & 7), z_piece = 2 * warp + ((lane >> 3) & 1);
     uint32_t z_at = KDA_PACKET_Z + wg * KDA_PANEL + swizzle_128b(z_token, z_piece);
     uint32_t gamma_at =
@@ -189,10 +193,14 @@ BRIM_DEVICE void kda_advance_ahead(const kda_params &p, const kda_task &t, uint3
     }
     /* The stores of checkpoints stay out of the inner loop, whose instructions are then near enough
      * to each other. */
-    int n_full = t.n_tok / BRIM_KDA_CHECKPOINT;
+    int n_saved = t.n_tok / BRIM_KDA_CHECKPOINT * 2; /* chunks before the last checkpoint */
+    if constexpr (Range::rest)
+        n_saved = (range.chunk0 + t.n_tok / KDA_CHUNK) / 2 * 2 - range.chunk0;
     while (c < t.n_chunk) {
-        bool save = p.checkpoints && c < 2 * n_full;
+        bool save = p.checkpoints && c < n_saved;
         int stop = save ? c + 2 : t.n_chunk;
+        if constexpr (Range::rest)
+            if (save) stop -= (c + range.chunk0) & 1;
 #pragma unroll 1
         while (c < stop) {
             advance(image[0], image[twice ? 1 : 0]);
@@ -201,10 +209,23 @@ BRIM_DEVICE void kda_advance_ahead(const kda_params &p, const kda_task &t, uint3
                 advance(image[twice ? 1 : 0], image[0]);
             }
         }
+        if (Range::rest && twice && c == 1 && stop == 1) { /* begun at an odd chunk, and goes on */
+            wgmma_wait<0>();
+            wgmma_pin(o);
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+#pragma unroll
+                for (int r = 0; r < 4; r++) image[0][k][r] = image[twice ? 1 : 0][k][r];
+        }
         opaque(row, col); /* no addresses kept across chunks */
+        int whole_c = c;
+        if constexpr (Range::rest) {
+            whole_c += range.chunk0;
+            save &= c > range.quiet;
+        }
         if (save) {
             int64_t first = p.offset_bytes ? t.row0 / 64 : t.seq * (p.n_tok / 64);
-            int64_t at = (first + (c >> 1) - 1) * p.n_value_head + t.head;
+            int64_t at = (first + (whole_c >> 1) - 1) * p.n_value_head + t.head;
             kda_checkpoint_store(p, at * 16384, row, col, s);
         }
     }

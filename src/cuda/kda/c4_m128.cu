@@ -88,7 +88,7 @@ BRIM_DEVICE void help(const kda_params &p, const kda_task &t, const kda_mailbox 
     }
 }
 
-template <bool bounded>
+template <bool bounded, bool behind>
 static __global__ void __launch_bounds__(N_THREAD, 1)
     brim_kda_c4_m128_sm90(const __grid_constant__ kda_params p)
 {
@@ -97,10 +97,9 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     uint32_t full = base + AT_BARRIER, empty = full + 8 * N_STAGE,
              shared_epoch = empty + 8 * N_STAGE, panel_bars = shared_epoch + 16;
     int tid = threadIdx.x, rank = (int)cluster_ctarank(), task = blockIdx.x / (1 + N_HELPER);
-    int place = task / p.n_value_head, seq = kda_nth_longest(p, place);
-    int head = task - place * p.n_value_head;
-    if (p.cuts.record && kda_finish(p, seq, head, rank == 0, tid, [] { cluster_sync(); })) return;
-    kda_task t = kda_task_of(p, seq, head);
+    kda_task t;
+    typename kda_span_of<behind>::type range;
+    if (!kda_task_start(p, t, range, task, rank == 0, tid, [] { cluster_sync(); })) return;
     kda_mailbox m;
     m.words = p.control + (int64_t)task * (KDA_CONTROL_BYTES / 4);
     m.packets = p.ring + (int64_t)task * DEPTH * KDA_PACKET_USED;
@@ -124,14 +123,14 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         int warp = tid >> 5;
         if (tid < 256) {
             setmaxnreg_inc<208>();
-            kda_advance<N_STAGE, true, true>(p, t, kda_whole(), base, full, empty,
+            kda_advance<N_STAGE, true, true>(p, t, range, base, full, empty,
                                              kda_panels_of(base + AT_STAGING, panel_bars, tid >> 7),
                                              tid >> 7, tid & 127);
         } else {
             setmaxnreg_dec<48>();
             if (warp >= 14) {
                 kda_out_writer(p, t, kda_panels_of(base + AT_STAGING, panel_bars, warp - 14),
-                               warp - 14, tid & 31);
+                               warp - 14, tid & 31, range.quiet);
             } else if ((tid & 31) == 0) {
                 if (warp < 12)
                     owner_load(p, m, t.n_chunk, warp - 8, base, full, empty);
@@ -149,5 +148,6 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
 
 brim_status brim_kda_launch_c4_m128(const kda_params &p, cudaStream_t stream, brim_error *err)
 {
-    return KDA_LAUNCH(brim_kda_c4_m128_sm90, kda_task_shape(p, 1 + N_HELPER, N_THREAD, SMEM_BYTES));
+    return KDA_LAUNCH_SERIAL(brim_kda_c4_m128_sm90,
+                             kda_task_shape(p, 1 + N_HELPER, N_THREAD, SMEM_BYTES));
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a serial route's kernel does first when segments have run before it: where the cuts of a
- * task hold, move a final state that replaces the initial one to its place, and end. It has a word
- * to read and little code before it, all on the way of a call whose cuts hold. */
+ * task hold, move a final state that replaces the initial one to its place, and end; where one
+ * fails, take up the task from the segment before that. It has a word to read and little code
+ * before it, all on the way of a call whose cuts hold. */
 #ifndef BRIM_CUDA_KDA_FINISH_CUH
 #define BRIM_CUDA_KDA_FINISH_CUH
 
@@ -42,26 +43,64 @@ static __device__ __noinline__ void kda_move_final(const kda_params &p, int64_t 
     for (int i = 0; i < 8; i++) kda_final_store(p, at + (i * 512 + tid) * 4, x[i]);
 }
 
-/* Segments have run before this launch: is there nothing left to do? All threads of all CTAs of the
- * task call it (`sync` is their barrier, `lead` one CTA of 512 threads); it waits for the launch
- * before. */
+/* Segments have run before this launch: the chunk from which the task is left to be done, or -1 if
+ * it is done. All threads of all CTAs of the task call it (`sync` is their barrier, `lead` one CTA
+ * of 512 threads); it waits for the launch before. */
 template <class Sync>
-BRIM_DEVICE bool kda_finish(const kda_params &p, int64_t seq, int head, bool lead, int tid,
-                            Sync sync)
+BRIM_DEVICE int kda_finish(const kda_params &p, int64_t seq, int head, bool lead, int tid,
+                           Sync sync)
 {
     KDA_HOOK(p, KDA_AT_BEHIND, 0);
     uint32_t *words = kda_cut_words(p, seq, head);
     griddepcontrol_wait();
     KDA_HOOK(p, KDA_AT_WAITED, 0);
-    bool kept = kda_cuts_kept(words);
+    uint32_t kept = kda_cuts_kept(words);
     KDA_HOOK(p, KDA_AT_VERDICT, 0);
-    if (kept) {
+    if (kept == KDA_KEEP_ALL) {
         if (lead && p.cuts.state && p.final) kda_move_final(p, seq, head, tid);
-    } else {
-        sync(); /* everybody has read the words */
-        if (lead && tid == 0) kda_cuts_clear(words);
+        return -1;
     }
-    return kept;
+    sync(); /* everybody has read the words */
+    if (lead && tid == 0) kda_cuts_clear(words);
+    return max((int)kept - 1, 0);
+}
+
+/* What a serial route's kernel computes of a task: all, or behind segments what they have left. */
+template <bool behind> struct kda_span_of {
+    typedef kda_whole type;
+};
+template <> struct kda_span_of<true> {
+    typedef kda_rest type;
+};
+
+/* The task that starts at place `task`. Whole warps call it. Not behind segments, so that the
+ * branch is never taken: without it ptxas moves what t needs into the roles behind it (three times
+ * the spills in m128), and without the return in it schedules their loops worse. */
+template <class Sync>
+BRIM_DEVICE bool kda_task_start(const kda_params &p, kda_task &t, kda_whole &, int task, bool lead,
+                                int tid, Sync sync)
+{
+    t = kda_task_make(p, task);
+    return !(p.cuts.record && kda_finish(p, t.seq, t.head, lead, tid, sync) < 0);
+}
+
+/* What segments have left of it. false: nothing. */
+template <class Sync>
+BRIM_DEVICE bool kda_task_start(const kda_params &p, kda_task &t, kda_rest &range, int task,
+                                bool lead, int tid, Sync sync)
+{
+    int place = task / p.n_value_head, seq = kda_nth_longest(p, place);
+    int head = task - place * p.n_value_head;
+    int begin = kda_finish(p, seq, head, lead, tid, sync);
+    if (begin < 0) return false;
+    begin =
+        (int)__reduce_max_sync(0xFFFFFFFFu, (unsigned)begin); /* ptxas sees that it is uniform */
+    t = kda_task_of(p, seq, head, (uint32_t)begin * KDA_CHUNK);
+    t.n_tok -= begin * KDA_CHUNK;
+    t.n_chunk -= begin;
+    range.chunk0 = begin;
+    range.quiet = begin > 0 ? p.cuts.window : 0;
+    return true;
 }
 
 #endif

@@ -32,7 +32,9 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     int tid = threadIdx.x, first = (int)(blockIdx.x % N_BLOCK) * N_COLUMN;
     unsigned task = blockIdx.x / N_BLOCK;
     kda_task t = kda_task_of(p, task / (unsigned)p.n_value_head, task % (unsigned)p.n_value_head);
+    KDA_HOOK(p, KDA_AT_BEHIND, 0);
     griddepcontrol_wait();
+    KDA_HOOK(p, KDA_AT_WAITED, 0);
     griddepcontrol_launch_dependents();
     uint32_t *words = kda_cut_words(p, t.seq, t.head);
     if (first == 0 && tid == 0) kda_cuts_clear(words);

@@ -69,6 +69,7 @@ BRIM_DEVICE void kda_part_feed(const kda_params &p, const kda_task &t, uint32_t 
                             [&] {
                                 if (use > 0) mbarrier_wait(empty + 8 * stage, (use - 1) & 1);
                             });
+        KDA_HOOK(p, KDA_AT_PACKET, c);
         /* the packet was written by ordinary stores and is read by wgmma */
         fence_proxy_async_shared();
         mbarrier_arrive(full + 8 * stage);

@@ -101,6 +101,9 @@ brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route 
                 "kda: clearing rows", err));
         return BRIM_OK;
     }
+    BRIM_REQUIRE(err, !split || split->join || brim_kda_routes[route].behind, BRIM_E_UNSUPPORTED,
+                 "kda: route %s has no kernel that finishes what segments have left",
+                 brim_kda_routes[route].name);
     kda_params p = params_of(args);
     /* without tokens a fixed batch has no segments, and final states to write */
     if (split && !args->cu_seqlens && args->n_tok == 0) split = NULL;

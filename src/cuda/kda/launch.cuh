@@ -32,6 +32,16 @@ static inline brim_launch_shape kda_task_shape(const kda_params &p, int cluster,
     (p.lower_bound < 0 ? BRIM_LAUNCH(kernel<true>, shape, stream, p, err) \
                        : BRIM_LAUNCH(kernel<false>, shape, stream, p, err))
 
+/* The same of a serial route that may stand behind segments: it has instances of its own for that,
+ * so that what finishes their task costs the others nothing. */
+#define KDA_LAUNCH_SERIAL(kernel, shape) \
+    (p.cuts.record ? KDA_LAUNCH_AS(kernel, true, shape) : KDA_LAUNCH_AS(kernel, false, shape))
+/* And of one that never does. */
+#define KDA_LAUNCH_ALONE(kernel, shape) KDA_LAUNCH_AS(kernel, false, shape)
+#define KDA_LAUNCH_AS(kernel, behind, shape)                                        \
+    (p.lower_bound < 0 ? BRIM_LAUNCH((kernel<true, behind>), shape, stream, p, err) \
+                       : BRIM_LAUNCH((kernel<false, behind>), shape, stream, p, err))
+
 typedef brim_status kda_launcher(const kda_params &p, cudaStream_t stream, brim_error *err);
 
 kda_launcher brim_kda_launch_m128, brim_kda_launch_m64, brim_kda_launch_pair, brim_kda_launch_queue;

@@ -96,6 +96,8 @@ enum {
 
 /* What a cut may drop, of the state before it and of what its window wrote. */
 #define KDA_FORGOTTEN 5.9604645e-8f /* 2^-24 */
+/* Bound (a) is not looked at where bound (b) is smaller than that by so much. */
+#define KDA_SURE 0.0009765625f /* 2^-10 */
 
 /* Byte of 16-byte piece `piece` (0..15) of row `row` in a tile of 256-byte rows: eight rows of one
  * piece lie in eight different bank groups. */

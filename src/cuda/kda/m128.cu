@@ -19,7 +19,7 @@ enum {
 };
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 
-template <bool bounded>
+template <bool bounded, bool behind>
 static __global__ void __launch_bounds__(N_THREAD, 1)
     brim_kda_m128_sm90(const __grid_constant__ kda_params p)
 {
@@ -35,13 +35,14 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         fence_mbarrier_init();
     }
     __syncthreads();
-    kda_task t = kda_task_make(p, blockIdx.x);
-    if (p.cuts.record && kda_finish(p, t.seq, t.head, true, tid, [] { __syncthreads(); })) return;
+    kda_task t;
+    typename kda_span_of<behind>::type range;
+    if (!kda_task_start(p, t, range, blockIdx.x, true, tid, [] { __syncthreads(); })) return;
 
     if (tid < 256) {
         setmaxnreg_inc<160>();
-        kda_advance<N_STAGE, false, false>(p, t, kda_whole(), base, full, empty, kda_panels(),
-                                           tid >> 7, tid & 127);
+        kda_advance<N_STAGE, false, false>(p, t, range, base, full, empty, kda_panels(), tid >> 7,
+                                           tid & 127);
     } else {
         setmaxnreg_dec<96>();
         int instance = (tid - 256) >> 7, within = tid & 127;
@@ -57,6 +58,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                                         if (use > 0)
                                             mbarrier_wait(empty + 8 * stage, (use - 1) & 1);
                                     });
+                KDA_HOOK(p, KDA_AT_PACKET, c);
                 /* the packet was written by ordinary stores and is read by wgmma */
                 fence_proxy_async_shared();
                 mbarrier_arrive(full + 8 * stage);
@@ -68,5 +70,5 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
 
 brim_status brim_kda_launch_m128(const kda_params &p, cudaStream_t stream, brim_error *err)
 {
-    return KDA_LAUNCH(brim_kda_m128_sm90, kda_task_shape(p, 1, N_THREAD, SMEM_BYTES));
+    return KDA_LAUNCH_SERIAL(brim_kda_m128_sm90, kda_task_shape(p, 1, N_THREAD, SMEM_BYTES));
 }

@@ -49,15 +49,16 @@ static __global__ void __launch_bounds__(M64_THREADS, 1)
         fence_mbarrier_init();
     }
     cluster_sync();
-    kda_task t = kda_task_make(p, blockIdx.x / 2);
-    if (p.cuts.record && kda_finish(p, t.seq, t.head, rank == 0, tid, [] { cluster_sync(); }))
+    kda_task t;
+    kda_whole range;
+    if (!kda_task_start(p, t, range, blockIdx.x / 2, rank == 0, tid, [] { cluster_sync(); }))
         return;
 
     if (tid < 128) {
         setmaxnreg_inc<208>();
         uint32_t even = mapa_u32(empty, 0), odd = mapa_u32(empty, 1);
         kda_advance_ahead<M64_STAGES, false>(
-            p, t, base, full, panels, rank, tid, [&](int chunk, int stage) {
+            p, t, range, base, full, panels, rank, tid, [&](int chunk, int stage) {
                 mbarrier_arrive_cluster(((chunk + M64_STAGES) & 1 ? odd : even) + 8 * stage);
             });
     } else if (tid < 384) {
@@ -93,7 +94,7 @@ static __global__ void __launch_bounds__(M64_THREADS, 1)
         if (rank == 0) kda_zero_tail(p, t, tid - 128, 256);
     } else {
         setmaxnreg_dec<40>();
-        if (tid < 416) kda_out_writer(p, t, panels, rank, tid & 31);
+        if (tid < 416) kda_out_writer(p, t, panels, rank, tid & 31, range.quiet);
     }
     cluster_sync(); /* nobody leaves while the other may push or arrive */
 }

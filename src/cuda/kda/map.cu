@@ -131,10 +131,12 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
     int64_t slot = place / (unsigned)p.n_value_head;
     kda_task t = kda_slot_task(p, slot, head, &begin);
     /* before anything returns: the launches behind wait for this one alone */
+    KDA_HOOK(p, KDA_AT_BEHIND, 0);
     griddepcontrol_wait();
+    KDA_HOOK(p, KDA_AT_WAITED, 0);
     griddepcontrol_launch_dependents();
     uint32_t *words = kda_cut_words(p, t.seq, t.head);
-    bool kept = !p.cuts.exact && kda_cuts_kept(words);
+    bool kept = !p.cuts.exact && kda_cuts_kept(words) == KDA_KEEP_ALL;
     if (map && begin == 0 && tid == 0) words[KDA_CUT_KEPT] = kept;
     if (kept || begin < 0 || begin + p.cuts.length >= t.n_chunk || (map && begin == 0)) return;
     kda_task_narrow(p, t, begin, begin + p.cuts.length);

@@ -21,7 +21,9 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
     kda_task t = kda_slot_task(p, slot, head, &begin);
     if (begin < 0 || (begin > 0 && begin >= t.n_chunk))
         return; /* an empty sequence still has a final state */
+    KDA_HOOK(p, KDA_AT_BEHIND, 0);
     griddepcontrol_wait();
+    KDA_HOOK(p, KDA_AT_WAITED, 0);
     kda_joined range;
     range.chunk0 = begin;
     range.last = begin + p.cuts.length >= t.n_chunk;

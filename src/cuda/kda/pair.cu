@@ -104,7 +104,7 @@ BRIM_DEVICE void pair_report(const kda_params &p, const kda_task &t, const pair_
     }
 }
 
-template <bool bounded>
+template <bool bounded, bool behind>
 static __global__ void __launch_bounds__(PAIR_THREADS, 1)
     brim_kda_pair_sm90(const __grid_constant__ kda_params p)
 {
@@ -126,8 +126,9 @@ static __global__ void __launch_bounds__(PAIR_THREADS, 1)
         fence_mbarrier_init();
     }
     cluster_sync();
-    kda_task t = kda_task_make(p, blockIdx.x / 2);
-    if (p.cuts.record && kda_finish(p, t.seq, t.head, rank == 0, tid, [] { cluster_sync(); }))
+    kda_task t;
+    typename kda_span_of<behind>::type range;
+    if (!kda_task_start(p, t, range, blockIdx.x / 2, rank == 0, tid, [] { cluster_sync(); }))
         return;
 
     if (tid < 128) {
@@ -136,7 +137,7 @@ static __global__ void __launch_bounds__(PAIR_THREADS, 1)
         uint32_t even = mapa_u32(rank == 0 ? b.mine : b.theirs, 0),
                  odd = mapa_u32(rank == 1 ? b.mine : b.theirs, 1);
         kda_advance_ahead<PAIR_STAGES, false>(
-            p, t, base, b.full, panels, rank, tid, [&](int chunk, int stage) {
+            p, t, range, base, b.full, panels, rank, tid, [&](int chunk, int stage) {
                 mbarrier_arrive_cluster((chunk & 1 ? odd : even) + 8 * stage);
             });
     } else if (tid < 384) {
@@ -146,7 +147,7 @@ static __global__ void __launch_bounds__(PAIR_THREADS, 1)
     } else {
         setmaxnreg_dec<bounded ? 40 : 32>();
         if (tid < 416)
-            kda_out_writer(p, t, panels, rank, tid & 31);
+            kda_out_writer(p, t, panels, rank, tid & 31, range.quiet);
         else if (tid == 416)
             pair_report(p, t, b, rank);
         __syncwarp();
@@ -156,5 +157,6 @@ static __global__ void __launch_bounds__(PAIR_THREADS, 1)
 
 brim_status brim_kda_launch_pair(const kda_params &p, cudaStream_t stream, brim_error *err)
 {
-    return KDA_LAUNCH(brim_kda_pair_sm90, kda_task_shape(p, 2, PAIR_THREADS, PAIR_SMEM_BYTES));
+    return KDA_LAUNCH_SERIAL(brim_kda_pair_sm90,
+                             kda_task_shape(p, 2, PAIR_THREADS, PAIR_SMEM_BYTES));
 }

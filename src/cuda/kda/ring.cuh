@@ -22,12 +22,13 @@
 #include "cuda/kda/mailbox.cuh"
 #include "cuda/kda/prepare.cuh"
 
-template <int owners, int helpers, int slots, bool bounded> struct kda_ring {
+template <int owners, int helpers, int slots, bool bounded, bool behind> struct kda_ring {
     static constexpr int n_owner = owners, n_helper = helpers, depth = slots;
     static constexpr int n_wg = 2 / owners; /* consumer warpgroups of an owner */
     static constexpr int n_stage = 4, n_ack = 2, n_instance = 4;
     static constexpr int n_thread = 512;
     typedef kda_lean_of<bounded> layout; /* of a preparation instance's memory */
+    typedef typename kda_span_of<behind>::type span;
     static constexpr int consumer_registers = owners == 1 ? 232 : 240,
                          other_registers = owners == 1 ? 24 : 88;
     static constexpr int at_panels = n_stage * KDA_PACKET_BYTES;
@@ -129,8 +130,8 @@ BRIM_DEVICE void kda_ring_help(const kda_params &p, const kda_task &t, kda_mailb
 }
 
 template <class R>
-BRIM_DEVICE void kda_ring_own(const kda_params &p, const kda_task &t, kda_mailbox &m,
-                              const kda_ring_memory &s, int owner, int tid)
+BRIM_DEVICE void kda_ring_own(const kda_params &p, const kda_task &t, const typename R::span &range,
+                              kda_mailbox &m, const kda_ring_memory &s, int owner, int tid)
 {
     int warp = tid >> 5, lane = tid & 31;
     if (tid == 0) {
@@ -151,7 +152,7 @@ BRIM_DEVICE void kda_ring_own(const kda_params &p, const kda_task &t, kda_mailbo
         setmaxnreg_inc<R::consumer_registers>();
         int wg = warp >> 2;
         kda_advance_ahead<R::n_stage, true>(
-            p, t, s.base, s.full, kda_panels_of(panels, s.panel_bars, wg),
+            p, t, range, s.base, s.full, kda_panels_of(panels, s.panel_bars, wg),
             R::n_owner == 1 ? wg : owner, tid & 127,
             [&](int, int stage) { mbarrier_arrive(s.empty + 8 * stage); });
     } else {
@@ -169,7 +170,7 @@ BRIM_DEVICE void kda_ring_own(const kda_params &p, const kda_task &t, kda_mailbo
         if (writer >= 0) {
             if (writer < R::n_wg)
                 kda_out_writer(p, t, kda_panels_of(panels, s.panel_bars, writer),
-                               R::n_owner == 1 ? writer : owner, lane);
+                               R::n_owner == 1 ? writer : owner, lane, range.quiet);
         } else if (lane == 0) {
             if (role < R::n_stage)
                 kda_ring_load<R>(p, m, s, t.n_chunk, role, owner);
@@ -191,9 +192,9 @@ template <class R> BRIM_DEVICE void kda_ring_run(const kda_params &p, char *raw)
     s.panel_bars = s.told + 16;
     constexpr int n_cta = R::n_owner + R::n_helper;
     int tid = threadIdx.x, rank = (int)cluster_ctarank(), task = blockIdx.x / n_cta;
-    kda_task t = kda_task_make(p, task);
-    if (p.cuts.record && kda_finish(p, t.seq, t.head, rank == 0, tid, [] { cluster_sync(); }))
-        return;
+    kda_task t;
+    typename R::span range;
+    if (!kda_task_start(p, t, range, task, rank == 0, tid, [] { cluster_sync(); })) return;
     kda_mailbox m;
     m.words = p.control + (int64_t)task * (KDA_CONTROL_BYTES / 4);
     m.packets = p.ring + (int64_t)task * R::depth * KDA_PACKET_USED;
@@ -206,7 +207,7 @@ template <class R> BRIM_DEVICE void kda_ring_run(const kda_params &p, char *raw)
     named_barrier_sync(0, R::n_thread);
     cluster_arrive();
     if (rank < R::n_owner) {
-        kda_ring_own<R>(p, t, m, s, rank, tid);
+        kda_ring_own<R>(p, t, range, m, s, rank, tid);
     } else {
         kda_ring_help<R>(p, t, m, s, rank - R::n_owner, tid);
         if (rank == R::n_owner) kda_zero_tail(p, t, tid, R::n_thread);
@@ -215,21 +216,21 @@ template <class R> BRIM_DEVICE void kda_ring_run(const kda_params &p, char *raw)
     if (rank > 0 || tid >> 5 != 4 * R::n_wg) cluster_wait();
 }
 
-/* One route: its kernels, with and without a bound on the gate, and its launcher. */
-#define KDA_RING_ROUTE(name, n_owner, n_helper, depth)                                            \
-    template <bool bounded>                                                                       \
+/* One route: its kernels, with and without a bound on the gate, and its launcher, which does so by
+ * KDA_LAUNCH_SERIAL or KDA_LAUNCH_ALONE. */
+#define KDA_RING_ROUTE(name, n_owner, n_helper, depth, launch)                                    \
+    template <bool bounded, bool behind>                                                          \
     static __global__ void __launch_bounds__(512, 1)                                              \
         brim_kda_##name##_sm90(const __grid_constant__ kda_params p)                              \
     {                                                                                             \
         extern __shared__ char raw[];                                                             \
-        kda_ring_run<kda_ring<n_owner, n_helper, depth, bounded>>(p, raw);                        \
+        kda_ring_run<kda_ring<n_owner, n_helper, depth, bounded, behind>>(p, raw);                \
     }                                                                                             \
     brim_status brim_kda_launch_##name(const kda_params &p, cudaStream_t stream, brim_error *err) \
     {                                                                                             \
-        typedef kda_ring<n_owner, n_helper, depth, true> ring;                                    \
-        return KDA_LAUNCH(                                                                        \
-            brim_kda_##name##_sm90,                                                               \
-            kda_task_shape(p, n_owner + n_helper, ring::n_thread, ring::smem_bytes));             \
+        typedef kda_ring<n_owner, n_helper, depth, true, false> ring;                             \
+        return launch(brim_kda_##name##_sm90,                                                     \
+                      kda_task_shape(p, n_owner + n_helper, ring::n_thread, ring::smem_bytes));   \
     }
 
 #endif

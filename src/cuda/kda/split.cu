@@ -2,10 +2,10 @@
  * Route split: the CTA of m128 for every (segment, value head) instead of every (sequence, value
  * head). A segment starts from the state that the window of chunks before it writes from zero; what
  * that forgets is bounded from the window's packets. The last of a task's CTAs to have its record
- * complete decides from all bounds and norms whether the segments' results are kept; if not, a
- * second launch, the serial route's kernel, computes the task anew (split.cuh). A CTA whose window
- * does not forget marks the task and stops; so do the task's other CTAs when they see the mark.
- * Stopping is passing a word on in place of a packet. */
+ * complete decides from all bounds and norms which of the segments' results are kept; a second
+ * launch, the serial route's kernel, computes the task from the first cut on that fails
+ * (split.cuh). A CTA whose window does not forget marks the task and stops; so do those of later
+ * segments when they see the mark. Stopping is passing a word on in place of a packet. */
 #include "cuda/kda/advance.cuh"
 #include "cuda/kda/launch.cuh"
 #include "cuda/kda/prepare.cuh"
@@ -17,25 +17,38 @@ enum {
     AT_BARRIER = AT_WORK + N_INSTANCE * KDA_FULL_BYTES,
     AT_STOP =
         AT_BARRIER + (2 * N_STAGE + 2) * 8, /* words: a stage each, an instance each, whole CTA */
-    /* words: chunks of the window with their bound; does this CTA decide; cuts that fail */
+    /* words: chunks of the window with their bound; does this CTA decide; ~ of the first segment
+     * before which a cut fails; is bound (a) to be looked at; ~ of this segment's number */
     AT_COUNT = AT_STOP + 4 * (N_STAGE + N_INSTANCE + 1),
     AT_DECIDES = AT_COUNT + 4,
     AT_FAIL = AT_DECIDES + 4,
+    AT_UNSURE = AT_FAIL + 4,
+    AT_MARK = AT_UNSURE + 4,
     /* Shares of what the record will hold: of |S|^2 each consumer warp's, of a chunk's bound those
      * of an instance's four warps. NaN until they are there, which no cut survives. */
-    AT_WROTE = (AT_FAIL + 4 + 15) / 16 * 16,
+    AT_WROTE = (AT_MARK + 4 + 15) / 16 * 16,
     AT_BEFORE = AT_WROTE + 8 * 4,
     AT_BOUND = AT_BEFORE + 8 * 4,
-    AT_END = AT_BOUND + KDA_MAX_WINDOW * 16,
+    AT_LARGEST = AT_BOUND + KDA_MAX_WINDOW * 16, /* largest gamma of a chunk */
+    AT_END = AT_LARGEST + KDA_MAX_WINDOW * 4,
     SMEM_BYTES = AT_END + 1024 /* the stages are aligned by hand */
 };
 static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 
-/* Hand the packet on, then: max gamma + sum |kr_r| |w_r| over its rows, four threads a row, the
- * four warps' shares to `share`. All that is read of the packet is read before. Rows are as
- * small as e^-160, and squares below 2^-149 are lost: each sum begins with more than its roundings
- * there can lose, so that a norm is never below the row's. */
-BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t full, uint32_t share)
+/* The task's mark where the cut before this segment fails: the larger, the earlier. A cut behind a
+ * segment that began with the sequence leaves nothing that a serial route would not give again. */
+BRIM_DEVICE uint32_t cut_mark(const kda_params &p, uint32_t base)
+{
+    uint32_t own = ld_shared_u32(base + AT_MARK);
+    return ((int)~own - 1) * p.cuts.length <= p.cuts.window ? ~0u : own;
+}
+
+/* Hand the packet on, then bound (b): max gamma + sum |kr_r| |w_r| over its rows, four threads a
+ * row, the four warps' shares to `share`, max gamma to `largest_at` too. All that is read of the
+ * packet is read before. Rows are as small as e^-160, and squares below 2^-149 are lost: each sum
+ * begins with more than its roundings there can lose, so that a norm is never below the row's. */
+BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t full, uint32_t share,
+                              uint32_t largest_at)
 {
     named_barrier_sync(s.bar, 128); /* the packet is complete */
     int row = s.tid >> 2, quarter = s.tid & 3, warp = s.tid >> 5, lane = s.tid & 31;
@@ -75,6 +88,7 @@ BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t full,
         for (int i = 16; i > 0; i >>= 1)
             largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFF, largest, i));
         sum += largest;
+        if (lane == 0) st_shared_f32(largest_at, largest);
     }
     if (lane == 0) st_shared_f32(share + 4 * warp, sum * 1.001f); /* more than these sums lose */
 }
@@ -87,15 +101,92 @@ BRIM_DEVICE float chunk_bound(uint32_t bounds, int c)
 }
 
 /* One thread, after the shares of a chunk of the window are written: the last chunk to come here
- * decides. true: the window does not forget. */
+ * decides. true: the window does not forget. Where that is for bound (a) to say, which is never
+ * below the largest gamma, it is left to the CTA's end. */
 BRIM_DEVICE bool window_far(int n_quiet, uint32_t base)
 {
     __threadfence_block();
     if (atom_add_shared(base + AT_COUNT, 1) != (uint32_t)n_quiet - 1) return false;
     __threadfence_block();
-    float product = 1;
+    float product = 1, least = 1;
+#pragma unroll 1 /* what is not executed is fetched all the same */
     for (int i = 0; i < n_quiet; i++) product *= chunk_bound(base + AT_BOUND, i);
-    return !(product <= KDA_FORGOTTEN);
+    if (__builtin_expect(product <= KDA_FORGOTTEN * KDA_SURE, 1)) return false;
+#pragma unroll 1
+    for (int i = 0; i < n_quiet; i++) least *= ld_shared_f32(base + AT_LARGEST + 4 * i);
+    bool unsure = least <= KDA_FORGOTTEN && product == product; /* NaN is far */
+    if (unsure) st_shared_u32(base + AT_UNSURE, 1);
+    return !unsure && !(product <= KDA_FORGOTTEN);
+}
+
+/* Bound (a) of a chunk, all of whose tokens exist: the product over tokens of the decay of the
+ * channel that decays least, infinite where a delta factor is no contraction. One warp, lane =
+ * token; inputs are read anew. */
+BRIM_DEVICE float window_by_decay(const kda_params &p, const kda_task &t, int chunk)
+{
+    const float log2e = 1.4426950408889634f;
+    int lane = threadIdx.x & 31;
+    int64_t row = (int64_t)chunk * KDA_CHUNK + lane;
+    const uint4 *g = (const uint4 *)(t.g + row * p.g_stride.token * (p.g_f32 ? 4 : 2));
+    const uint4 *k = (const uint4 *)(t.k + row * p.k_stride.token);
+    bool given = p.gate == BRIM_KDA_GATE_GIVEN, ok = true;
+    float least = INFINITY,
+          squares = 0; /* least raw gate with its bias, or minus the decay given */
+#pragma unroll 1
+    for (int i = 0; i < 16; i++) {
+        uint4 word = g[p.g_f32 ? 2 * i : i], more = p.g_f32 ? g[2 * i + 1] : word;
+        uint32_t x[8] = {word.x, word.y, word.z, word.w, more.x, more.y, more.z, more.w};
+        uint4 y = k[i];
+        uint32_t keys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            float raw = p.g_f32
+                            ? __uint_as_float(x[j])
+                            : __uint_as_float(j & 1 ? x[j >> 1] & 0xFFFF0000u : x[j >> 1] << 16);
+            float key = j & 1 ? bf16_hi(keys[j >> 1]) : bf16_lo(keys[j >> 1]);
+            if (p.dt_bias && !given) raw += p.dt_bias[t.head * 128 + 8 * i + j];
+            if (given) raw = -raw;
+            ok &= raw == raw;
+            least = raw < least ? raw : least;
+            squares = fmaf(key, key, squares);
+        }
+    }
+    float a = p.a_log ? __expf(p.a_log[t.head]) : 1.0f, sum;
+    if (given)
+        sum = -least * log2e;
+    else if (p.lower_bound < 0)
+        sum = rcp_approx(fmaf(ex2_approx(-a * log2e * least), p.inverse_bound, p.inverse_bound));
+    else
+        sum = kda_softplus(log2e * least, -a);
+    uint32_t bits = kda_load_beta(p, t, chunk, lane);
+    float beta = __uint_as_float(p.beta_f32 ? bits : bits << 16);
+    if (p.beta_logit) beta = rcp_approx(1 + ex2_approx(beta * -log2e));
+    if (p.l2norm) squares = 1;
+    ok &= beta >= 0 && beta * squares * 1.00001f <= 2;
+    sum += fabsf(sum) * 1e-4f; /* more than these functions can lose */
+#pragma unroll
+    for (int i = 16; i > 0; i >>= 1) sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
+    if (!__all_sync(0xFFFFFFFF, ok)) return INFINITY;
+    return fmaxf(ex2_approx(sum) * 1.001f, 1e-37f); /* no bound is 0 */
+}
+
+/* One warp, all shares there: the smaller of both bounds for each chunk of this CTA's window, where
+ * whoever decides finds it. Finds all it needs anew: the call is on the way of those that need
+ * none. */
+static __device__ __noinline__ void window_again(const kda_params &p, uint32_t base)
+{
+    uint32_t slot = blockIdx.x / (unsigned)p.n_value_head;
+    int head = (int)(blockIdx.x - slot * (unsigned)p.n_value_head), lane = threadIdx.x & 31;
+    int begin = (int)~ld_shared_u32(base + AT_MARK) * p.cuts.length, first = begin - p.cuts.window;
+    kda_task t = kda_task_part(p, kda_slot_seq(p, slot), head, first, begin);
+#pragma unroll 1
+    for (int c = 0; c < p.cuts.window; c++) {
+        float packet = chunk_bound(base + AT_BOUND, c);
+        float decay = window_by_decay(p, t, c), bound = decay < packet ? decay : packet;
+        __syncwarp(); /* read by all */
+        if (lane < 4) st_shared_f32(base + AT_BOUND + 16 * c + 4 * lane, lane == 0 ? bound : 0);
+    }
+    __syncwarp();
 }
 
 /* One warp: the record, from the shares. Lanes 0-7 and 8-15 add those of the two norms, lane 16 + i
@@ -154,24 +245,29 @@ static __device__ __noinline__ void settle(const kda_params &p)
     const float *first = kda_record(p, kda_first_slot(p, seq), head);
     mbarrier_wait(done, 0);
     if (tid < 32) {
+        if (__builtin_expect(ld_shared_u32(base + AT_UNSURE) != 0, 0)) window_again(p, base);
         record_write(kda_record(p, slot, head), base, lane);
         if (lane == 0 && atom_add_acq_rel_gpu(words + KDA_CUT_SETTLED, 1) == n_segment - 1)
             st_shared_u32(base + AT_DECIDES, 1);
     }
     named_barrier_sync(1, 128);
     if (ld_shared_u32(base + AT_DECIDES)) {
-        uint32_t drop = ld_relaxed_gpu(words + KDA_CUT_DROP);
+        /* cuts behind one that is marked have no complete records */
+        uint32_t mark = ld_relaxed_gpu(words + KDA_CUT_DROP);
+        uint32_t limit = mark ? min(~mark, n_segment) : n_segment;
         bool hold = true;
-        for (uint32_t s = 1 + tid; hold && s < n_segment; s += 128) {
+        for (uint32_t s = 1 + tid; hold && s < limit; s += 128) {
             if ((int64_t)s * p.cuts.length <= p.cuts.window)
                 continue; /* begins with the sequence */
             hold = cut_holds(p, first + s * step, first + (s - 1) * step);
+            if (!hold) atomicMax((unsigned *)(raw + (base + AT_FAIL - smem_u32(raw))), ~s);
         }
-        if (!hold) atom_add_shared(base + AT_FAIL, 1);
         named_barrier_sync(1, 128);
         if (tid == 0) {
             words[KDA_CUT_DROP] = 0;
-            words[KDA_CUT_KEEP] = !drop && !ld_shared_u32(base + AT_FAIL);
+            uint32_t fail = ld_shared_u32(base + AT_FAIL), failed = fail ? ~fail : limit;
+            words[KDA_CUT_KEEP] =
+                failed == n_segment ? KDA_KEEP_ALL : kda_keep_until(p, (int)failed);
             red_add_release_gpu(words + KDA_CUT_SETTLED, 0 - n_segment);
         }
     }
@@ -193,7 +289,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     int head = (int)(blockIdx.x - slot * (unsigned)p.n_value_head);
     int64_t seq = kda_slot_seq(p, slot);
     uint32_t *words = kda_cut_words(p, seq, head);
-    int begin = (int)(slot - kda_first_slot(p, seq)) * p.cuts.length,
+    int index = (int)(slot - kda_first_slot(p, seq)), begin = index * p.cuts.length,
         n_chunk = kda_chunks_of(p, seq);
     if (begin == 0) {
         if (tid == 0) words[KDA_CUT_KEEP] = 0; /* until whoever decides knows better */
@@ -232,7 +328,8 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         }
         mbarrier_init(done, 8 + N_INSTANCE);
         mbarrier_init(gone, 8);
-        for (uint32_t at = stop; at < base + AT_FAIL + 4; at += 4) st_shared_u32(at, 0);
+        for (uint32_t at = stop; at < base + AT_MARK; at += 4) st_shared_u32(at, 0);
+        st_shared_u32(base + AT_MARK, ~(uint32_t)index);
         fence_mbarrier_init();
     }
     if (tid < (AT_END - AT_WROTE) / 4)
@@ -270,14 +367,16 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                     break;
                 }
                 kda_prepare<layout>(p, t, s, c, c + N_INSTANCE, packet, wait_stage, [&] {
-                    if (within == 0 && (ld_relaxed_gpu(drop) | atom_add_shared(any_stop, 0)))
+                    if (within == 0 && (ld_relaxed_gpu(drop) >= ld_shared_u32(base + AT_MARK) ||
+                                        atom_add_shared(any_stop, 0)))
                         st_shared_u32(own_stop, 1);
                 });
                 if (c < range.quiet && range.zero) {
-                    window_bound(s, packet, full + 8 * stage, base + AT_BOUND + 16 * c);
+                    window_bound(s, packet, full + 8 * stage, base + AT_BOUND + 16 * c,
+                                 base + AT_LARGEST + 4 * c);
                     named_barrier_sync(s.bar, 128);
                     if (within == 0 && window_far(range.quiet, base)) {
-                        *(volatile uint32_t *)drop = 1;
+                        atomicMax(drop, cut_mark(p, base));
                         atom_add_shared(any_stop, 1);
                         st_shared_u32(own_stop, 1);
                     }

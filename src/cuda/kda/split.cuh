@@ -41,8 +41,10 @@ BRIM_DEVICE float *kda_record(const kda_params &p, int64_t slot, int head)
 /* Words of a task between the launches of a call, in its control words' last line. Whatever an
  * earlier launch has left in them, a task whose cuts have not been looked at is not kept. */
 enum kda_cut_word {
-    KDA_CUT_DROP,    /* nonzero: one of its segments has found a window that does not forget */
-    KDA_CUT_KEEP,    /* nonzero: its cuts hold, and what its segments wrote is right */
+    KDA_CUT_DROP,    /* nonzero: a segment has found a window that does not forget; ~ of its number,
+                        ~0 where nothing of the task is worth keeping */
+    KDA_CUT_KEEP,    /* 0: the task is computed anew; KDA_KEEP_ALL: its cuts hold, and what its
+                        segments wrote is right; else kda_keep_until */
     KDA_CUT_SETTLED, /* segments whose records are complete; whoever finds all others here decides
                         and takes all off; anything but 0 afterwards means that it was not 0 before
                       */
@@ -56,11 +58,23 @@ BRIM_DEVICE uint32_t *kda_cut_words(const kda_params &p, int64_t seq, int head)
            KDA_DROP_LINE * (KDA_LINE / 4);
 }
 
-/* For the launch behind the segments', waited for. */
-BRIM_DEVICE bool kda_cuts_kept(const uint32_t *words)
+/* What is kept where the cut before segment `failed` is the first that does not hold: what the
+ * segments before it wrote. The task goes on from the window of the last of them, which gives the
+ * same states again: the word is that window's first chunk + 1, or 0 if that is the sequence's. */
+static constexpr uint32_t KDA_KEEP_ALL = 1;
+
+BRIM_DEVICE uint32_t kda_keep_until(const kda_params &p, int failed)
 {
-    return (ld_relaxed_gpu(words + KDA_CUT_SETTLED) == 0) &
-           (ld_relaxed_gpu(words + KDA_CUT_KEEP) != 0);
+    int chunk = (failed - 1) * p.cuts.length - p.cuts.window;
+    return chunk > 0 ? (uint32_t)chunk + 1 : 0;
+}
+
+/* KEEP, for the launch behind the segments', waited for. */
+BRIM_DEVICE uint32_t kda_cuts_kept(const uint32_t *words)
+{
+    uint32_t settled = ld_relaxed_gpu(words + KDA_CUT_SETTLED),
+             keep = ld_relaxed_gpu(words + KDA_CUT_KEEP);
+    return settled == 0 ? keep : 0;
 }
 
 /* One thread, when everybody has read them. */
