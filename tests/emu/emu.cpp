@@ -1,30 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The scheduler: fibers, CTAs, clusters, and everything they wait for. */
+ * The scheduler: fibers, CTAs, clusters, grids, and the report when nothing moves. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <deque>
-#include <mutex>
 #include <vector>
 
-#include "cuda_runtime.h"
+#include "emu_cta.h"
 
-/* ---- memory of a CTA ----------------------------------------------------------------------------
- */
-
-enum : uint32_t {
-    DYNAMIC_BYTES = 232448,
-    DYNAMIC_AT = 0x400, /* number of the first byte, as on the device */
-    STATIC_AT = 0x800000,
-    RANK_SHIFT = 24
-};
+using namespace emu;
 
 /* All kernels' extern __shared__ arrays are this one, whatever they call it. */
 extern "C" {
@@ -41,10 +29,9 @@ DYNAMIC_NAME(s_ring);
 thread_local uint3 threadIdx, blockIdx;
 thread_local dim3 blockDim, gridDim;
 
-/* ---- fibers
- * -------------------------------------------------------------------------------------- */
+/* ---- fibers ---- */
 
-enum { STACK_BYTES = 256 * 1024, MAX_THREAD = 1024, MAX_WARP = MAX_THREAD / 32, MAX_CLUSTER = 16 };
+enum { STACK_BYTES = 256 * 1024 };
 
 /* Saves the registers a call must keep, leaves their place in *from and continues at `to`. */
 extern "C" void brim_emu_switch(void **from, void *to);
@@ -70,86 +57,7 @@ brim_emu_switch:
     .size brim_emu_switch, .-brim_emu_switch
 )");
 
-struct later {
-    unsigned group;
-    std::function<void()> work;
-};
-
-struct fiber {
-    void *sp;
-    uint3 place;
-    int index;
-    bool done;
-    const std::atomic<uint32_t> *watched; /* runs again when it is no longer `seen` */
-    uint32_t seen;
-    unsigned sleep;
-    const char *where;
-    uint32_t cluster_phase;     /* at its last arrival */
-    bool cluster_arrived;       /* ... which it has not waited for */
-    bool cluster_waiting;       /* ... or waits for now */
-    uint64_t n_store, n_fenced; /* stores to shared memory; those before the last fence */
-    unsigned group[EMU_KIND_N];
-    std::deque<later> pending[EMU_KIND_N];
-};
-
-struct barrier {
-    std::atomic<uint32_t> phase;
-    unsigned arrived, expected, votes, last_votes;
-};
-
-struct meeting { /* of the lanes of one mask */
-    uint32_t mask, arrived;
-    std::atomic<uint32_t> phase;
-    char brought[2][32][64];
-};
-
-enum { MAX_MEETING = 8 };
-
-struct warp {
-    uint32_t absent, exited; /* lanes the block does not have; lanes that have ended */
-    int n_meeting;
-    meeting meetings[MAX_MEETING];
-};
-
-struct cluster_state {
-    std::mutex lock;
-    std::atomic<uint32_t> phase{0};
-    unsigned arrived = 0, live = 0;
-    struct cta *ctas[MAX_CLUSTER] = {};
-    std::atomic<unsigned> n_at_start{0}, n_at_end{0};
-};
-
-struct store { /* the last one to four bytes of dynamic shared memory */
-    fiber *by;
-    uint64_t number;
-};
-
-struct cta {
-    const struct grid_run *run;
-    cluster_state *cluster;
-    uint32_t rank;
-    char *dynamic;
-    store *stores;
-    int n_thread, n_live;
-    fiber *fibers, *current;
-    void *scheduler_sp;
-    warp *warps;
-    barrier barriers[16];
-    std::mutex delivery_lock;
-    std::deque<std::function<void()>> deliveries;
-    uint32_t random;
-};
-
-struct grid_run {
-    const char *name;
-    dim3 grid, block;
-    unsigned smem_bytes, n_cta;
-    const std::function<void()> *body;
-    std::atomic<uint64_t> next{0};
-    uint64_t n_cluster;
-};
-
-static thread_local cta *self;
+__thread cta *emu::self;
 static std::atomic<uint64_t> progress;
 static std::mutex report_lock;
 static std::atomic<cta *> resident[256];
@@ -180,8 +88,7 @@ void emu_moved(void)
     progress.fetch_add(1, std::memory_order_relaxed);
 }
 
-/* ---- reports
- * ------------------------------------------------------------------------------------------ */
+/* ---- reports ---- */
 
 static void report_cta(const cta *c)
 {
@@ -231,8 +138,7 @@ static void report_standstill(const grid_run *run)
     _exit(71);
 }
 
-/* ---- switching
- * ------------------------------------------------------------------------------------------ */
+/* ---- switching ---- */
 
 static void to_scheduler(void)
 {
@@ -254,7 +160,7 @@ void emu_sleep(unsigned turns)
     emu_moved();
 }
 
-static void wait_for_change(const std::atomic<uint32_t> *word, uint32_t seen, const char *where)
+void emu::wait_for_change(const std::atomic<uint32_t> *word, uint32_t seen, const char *where)
 {
     fiber *f = self->current;
     while (word->load(std::memory_order_acquire) == seen) {
@@ -266,7 +172,7 @@ static void wait_for_change(const std::atomic<uint32_t> *word, uint32_t seen, co
     f->watched = nullptr;
 }
 
-static void cluster_complete(cluster_state *k)
+void emu::cluster_complete(cluster_state *k)
 {
     if (k->live == 0 || k->arrived < k->live) return;
     k->arrived = 0;
@@ -274,7 +180,7 @@ static void cluster_complete(cluster_state *k)
     emu_moved();
 }
 
-static void barrier_complete(barrier *b, unsigned expected)
+void emu::barrier_complete(barrier *b, unsigned expected)
 {
     b->expected = expected;
     if (b->arrived < expected) return;
@@ -343,9 +249,7 @@ static void fiber_make(fiber *f, char *stack, int index, dim3 block)
     f->sp = sp;
 }
 
-/* ---- a CTA
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- a CTA ---- */
 
 static bool deliver(cta *c, bool all)
 {
@@ -546,312 +450,4 @@ void brim_emu_run(const char *name, dim3 grid, dim3 block, unsigned smem_bytes, 
     pthread_cancel(watcher);
     pthread_join(watcher, nullptr);
     for (pthread_barrier_t &g : gangs) pthread_barrier_destroy(&g);
-}
-
-/* ---- barriers
- * ------------------------------------------------------------------------------------------------
- */
-
-void emu_barrier(unsigned id, unsigned n_thread, bool wait)
-{
-    cta *c = self;
-    if (id > 15) emu_die("barrier %u", id);
-    if (n_thread & 31 && (int)n_thread != c->n_thread)
-        emu_die("barrier %u for %u threads, not whole warps", id, n_thread);
-    barrier *b = &c->barriers[id];
-    unsigned expected = n_thread ? n_thread : (unsigned)c->n_live;
-    if (b->arrived && b->expected != expected)
-        emu_die("barrier %u for %u threads where others wait for %u", id, expected, b->expected);
-    static const char *const names[16] = {"barrier 0",  "barrier 1",  "barrier 2",  "barrier 3",
-                                          "barrier 4",  "barrier 5",  "barrier 6",  "barrier 7",
-                                          "barrier 8",  "barrier 9",  "barrier 10", "barrier 11",
-                                          "barrier 12", "barrier 13", "barrier 14", "barrier 15"};
-    uint32_t phase = b->phase.load();
-    b->arrived++;
-    barrier_complete(b, expected);
-    if (wait) wait_for_change(&b->phase, phase, names[id]);
-}
-
-unsigned emu_barrier_count(bool vote)
-{
-    barrier *b = &self->barriers[0];
-    b->votes += vote;
-    emu_barrier(0, 0, true);
-    return b->last_votes;
-}
-
-void emu_cluster_arrive(void)
-{
-    cta *c = self;
-    fiber *f = c->current;
-    if (f->cluster_arrived) emu_die("arrives at the cluster's barrier twice without a wait");
-    std::lock_guard<std::mutex> hold(c->cluster->lock);
-    /* Seen on an H200: a warp that comes to wait for a phase only after another one of its CTA has
-     * arrived at the next phase stands for ever. */
-    for (unsigned i = 0; i < c->n_thread; i++) {
-        const fiber *o = &c->fibers[i];
-        if (o->cluster_arrived && !o->cluster_waiting &&
-            o->cluster_phase != c->cluster->phase.load())
-            emu_die("arrives at the cluster's barrier again before thread %u has waited", i);
-    }
-    f->cluster_phase = c->cluster->phase.load();
-    f->cluster_arrived = true;
-    c->cluster->arrived++;
-    cluster_complete(c->cluster);
-}
-
-void emu_cluster_wait(void)
-{
-    cta *c = self;
-    fiber *f = c->current;
-    if (!f->cluster_arrived) emu_die("waits at the cluster's barrier without having arrived");
-    f->cluster_waiting = true;
-    wait_for_change(&c->cluster->phase, f->cluster_phase, "barrier of the cluster");
-    f->cluster_arrived = f->cluster_waiting = false;
-}
-
-/* ---- warps
- * ----------------------------------------------------------------------------------------------------
- */
-
-int emu_lane(void)
-{
-    return self->current->index & 31;
-}
-
-const char *emu_warp(uint32_t mask, const void *own, size_t n_bytes, const char *where,
-                     void (*last)(void *, char *), void *context)
-{
-    fiber *f = self->current;
-    warp *w = &self->warps[f->index / 32];
-    int lane = f->index & 31, i = 0;
-    if (!(mask >> lane & 1)) emu_die("%s: lane %d is not in its own mask %08x", where, lane, mask);
-    while (i < w->n_meeting && w->meetings[i].mask != mask) i++;
-    meeting *m = &w->meetings[i];
-    if (i == w->n_meeting) {
-        if (i == MAX_MEETING) emu_die("%s: too many masks in one warp", where);
-        w->n_meeting++;
-        m->mask = mask;
-        m->arrived = 0;
-    }
-    uint32_t phase = m->phase.load();
-    char *all = &m->brought[phase & 1][0][0];
-    if (m->arrived >> lane & 1) emu_die("%s: lane %d comes twice", where, lane);
-    m->arrived |= 1u << lane;
-    if (n_bytes) memcpy(all + lane * 64, own, n_bytes);
-    if (mask & w->exited) emu_die("%s: lanes %08x of its mask have ended", where, mask & w->exited);
-    if (((m->arrived | w->absent) & mask) == mask) {
-        if (last) last(context, all);
-        m->arrived = 0;
-        m->phase.fetch_add(1);
-        emu_moved();
-    } else {
-        wait_for_change(&m->phase, phase, where);
-    }
-    return all;
-}
-
-/* ---- shared memory
- * -------------------------------------------------------------------------------------------- */
-
-uint32_t emu_shared_number(const void *pointer)
-{
-    ptrdiff_t at = (const char *)pointer - self->dynamic;
-    if (at >= 0 && at <= (ptrdiff_t)self->run->smem_bytes) return DYNAMIC_AT + (uint32_t)at;
-    if (at < -0x400000 || at > 0x400000) emu_die("%p is not in shared memory", pointer);
-    return (uint32_t)((ptrdiff_t)STATIC_AT + at);
-}
-
-void *emu_shared(uint32_t number, uint32_t n_bytes, uint32_t alignment)
-{
-    cta *c = self;
-    uint32_t rank = number >> RANK_SHIFT, at = number & ((1u << RANK_SHIFT) - 1);
-    if (number & (alignment - 1))
-        emu_die("shared address %x is not aligned to %u", number, alignment);
-    if (rank > 0) {
-        if (rank > c->run->n_cta) emu_die("shared address %x of rank %u", number, rank - 1);
-        c = c->cluster->ctas[rank - 1];
-        if (c->n_live == 0) emu_die("shared memory of rank %u, which has ended", rank - 1);
-    }
-    if (at >= STATIC_AT - 0x400000) return c->dynamic + ((ptrdiff_t)at - (ptrdiff_t)STATIC_AT);
-    if (at < DYNAMIC_AT || at + n_bytes > DYNAMIC_AT + c->run->smem_bytes)
-        emu_die("%u bytes at shared address %x of %u bytes", n_bytes, at, c->run->smem_bytes);
-    return c->dynamic + (at - DYNAMIC_AT);
-}
-
-/* The notes of n_bytes at a number; 0 of them outside dynamic shared memory. */
-static store *stores_of(uint32_t number, uint32_t n_bytes, uint32_t *n)
-{
-    cta *c = self;
-    uint32_t rank = number >> RANK_SHIFT, at = number & ((1u << RANK_SHIFT) - 1);
-    if (rank > 0) c = c->cluster->ctas[rank - 1];
-    *n = at < STATIC_AT - 0x400000 ? (n_bytes + 3) / 4 : 0;
-    return c->stores + (at - DYNAMIC_AT) / 4;
-}
-
-void emu_stored(uint32_t number, uint32_t n_bytes)
-{
-    uint32_t n;
-    store *s = stores_of(number, n_bytes, &n);
-    fiber *f = self->current;
-    f->n_store++;
-    for (uint32_t i = 0; i < n; i++) s[i] = store{f, f->n_store};
-}
-
-void emu_fence_async(void)
-{
-    self->current->n_fenced = self->current->n_store;
-}
-
-void emu_async_reads(uint32_t number, uint32_t n_bytes)
-{
-    uint32_t n;
-    store *s = stores_of(number, n_bytes, &n);
-    for (uint32_t i = 0; i < n; i++)
-        if (s[i].by && s[i].by->n_fenced < s[i].number)
-            emu_die("an asynchronous operation reads shared address %x, which thread %d has stored "
-                    "without a fence.proxy.async since",
-                    number + 4 * i, s[i].by->index);
-}
-
-void emu_async_wrote(uint32_t number, uint32_t n_bytes)
-{
-    uint32_t n;
-    store *s = stores_of(number, n_bytes, &n);
-    for (uint32_t i = 0; i < n; i++) s[i].by = nullptr;
-}
-
-uint32_t emu_mapa(uint32_t number, uint32_t rank)
-{
-    if (rank >= self->run->n_cta) emu_die("mapa: rank %u of %u", rank, self->run->n_cta);
-    return (number & ((1u << RANK_SHIFT) - 1)) | (rank + 1) << RANK_SHIFT;
-}
-
-uint32_t emu_cluster_rank(void)
-{
-    return self->rank;
-}
-
-uint32_t emu_cluster_size(void)
-{
-    return self->run->n_cta;
-}
-
-/* ---- mbarriers: pending arrivals, arrivals a phase, bytes still to come, phase
- * --------------------------- */
-
-struct mbarrier {
-    uint32_t pending, arrivals;
-    int64_t bytes;
-    uint32_t phase;
-};
-
-static mbarrier unpack(uint64_t word)
-{
-    mbarrier b;
-    b.pending = word & 0x7FFF;
-    b.arrivals = word >> 15 & 0x7FFF;
-    b.bytes = (int64_t)(word >> 30 & 0xFFFFFFFF) - 0x80000000ll;
-    b.phase = (uint32_t)(word >> 62 & 1);
-    return b;
-}
-
-static uint64_t pack(mbarrier b)
-{
-    return (uint64_t)b.pending | (uint64_t)b.arrivals << 15 |
-           (uint64_t)(b.bytes + 0x80000000ll) << 30 | (uint64_t)b.phase << 62;
-}
-
-static void mbarrier_change(uint32_t number, uint32_t n_arrival, int64_t n_bytes)
-{
-    uint64_t *word = (uint64_t *)emu_shared(number, 8, 8);
-    uint64_t old = __atomic_load_n(word, __ATOMIC_ACQUIRE), next;
-    do {
-        if (old >> 63) emu_die("mbarrier %x has not been initialised", number);
-        mbarrier b = unpack(old);
-        if (n_arrival > b.pending)
-            emu_die("mbarrier %x: more arrivals than its phase takes", number);
-        b.pending -= n_arrival;
-        b.bytes += n_bytes;
-        if (b.pending == 0 && b.bytes == 0) {
-            b.pending = b.arrivals;
-            b.phase ^= 1;
-        }
-        next = pack(b);
-    } while (
-        !__atomic_compare_exchange_n(word, &old, next, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
-    emu_moved();
-}
-
-void emu_mbarrier_init(uint32_t number, uint32_t n_arrival)
-{
-    mbarrier b = {n_arrival, n_arrival, 0, 0};
-    __atomic_store_n((uint64_t *)emu_shared(number, 8, 8), pack(b), __ATOMIC_RELEASE);
-}
-
-void emu_mbarrier_expect(uint32_t number, uint32_t n_bytes)
-{
-    mbarrier_change(number, 0, n_bytes);
-}
-
-void emu_mbarrier_arrive(uint32_t number)
-{
-    mbarrier_change(number, 1, 0);
-}
-
-void emu_mbarrier_deliver(uint32_t number, uint32_t n_bytes)
-{
-    mbarrier_change(number, 0, -(int64_t)n_bytes);
-}
-
-bool emu_mbarrier_passed(uint32_t number, uint32_t parity)
-{
-    uint64_t word = __atomic_load_n((uint64_t *)emu_shared(number, 8, 8), __ATOMIC_ACQUIRE);
-    if (word >> 63) emu_die("waits for mbarrier %x, which has not been initialised", number);
-    return unpack(word).phase != (parity & 1);
-}
-
-bool emu_mbarrier_try(uint32_t number, uint32_t parity)
-{
-    for (int i = 0; i < 8; i++) {
-        if (emu_mbarrier_passed(number, parity)) return true;
-        emu_yield("mbarrier");
-    }
-    return false;
-}
-
-/* ---- later
- * ------------------------------------------------------------------------------------------------------
- */
-
-void emu_later(enum emu_kind kind, std::function<void()> work)
-{
-    fiber *f = self->current;
-    if (f->pending[kind].empty() && (!seed || (emu_random() & 1))) {
-        work();
-        return;
-    }
-    f->pending[kind].push_back(later{f->group[kind], std::move(work)});
-}
-
-void emu_commit(enum emu_kind kind)
-{
-    self->current->group[kind]++;
-}
-
-void emu_wait(enum emu_kind kind, unsigned n_pending)
-{
-    fiber *f = self->current;
-    while (!f->pending[kind].empty() &&
-           f->pending[kind].front().group + n_pending < f->group[kind]) {
-        std::function<void()> work = std::move(f->pending[kind].front().work);
-        f->pending[kind].pop_front();
-        work();
-    }
-}
-
-void emu_deliver(std::function<void()> work)
-{
-    std::lock_guard<std::mutex> hold(self->delivery_lock);
-    self->deliveries.push_back(std::move(work));
 }

@@ -16,22 +16,19 @@
 
 #include <functional>
 
-/* ---- what a kernel sees as its place -----------------------------------------------------------
- */
+/* ---- what a kernel sees as its place ---- */
 
 extern thread_local uint3 threadIdx, blockIdx;
 extern thread_local dim3 blockDim, gridDim;
 enum { warpSize = 32 };
 
-/* ---- launching
- * ----------------------------------------------------------------------------------- */
+/* ---- launching ---- */
 
 /* Runs a whole grid to its end: every thread calls thread_body once. */
 void brim_emu_run(const char *name, dim3 grid, dim3 block, unsigned smem_bytes, unsigned cluster,
                   const std::function<void()> &thread_body);
 
-/* ---- waiting
- * ----------------------------------------------------------------------------------------- */
+/* ---- waiting ---- */
 
 /* Seconds without any movement that are taken for a standstill. */
 extern int emu_patience;
@@ -47,8 +44,7 @@ void emu_moved(void);
 uint32_t emu_random(void);
 bool emu_seeded(void);
 
-/* ---- barriers
- * ------------------------------------------------------------------------------------------ */
+/* ---- barriers ---- */
 
 void emu_barrier(unsigned id, unsigned n_thread, bool wait); /* n_thread 0: all that still run */
 void emu_cluster_arrive(void);
@@ -57,9 +53,7 @@ void emu_cluster_wait(void);
 /* The number of threads of the CTA for which `vote` holds; all of them come here. */
 unsigned emu_barrier_count(bool vote);
 
-/* ---- warps
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- warps ---- */
 
 int emu_lane(void);
 /* All lanes of `mask` that still run come here. Each brings `own`, n_bytes <= 64; returns all of
@@ -68,8 +62,7 @@ int emu_lane(void);
 const char *emu_warp(uint32_t mask, const void *own, size_t n_bytes, const char *where,
                      void (*last)(void *context, char *all) = nullptr, void *context = nullptr);
 
-/* ---- shared memory by number
- * ------------------------------------------------------------------------------ */
+/* ---- shared memory by number ---- */
 
 uint32_t emu_shared_number(const void *pointer);
 /* n_bytes at a number of this CTA, or from mapa of any of the cluster; ends the program where
@@ -86,8 +79,7 @@ uint32_t emu_mapa(uint32_t number, uint32_t rank);
 uint32_t emu_cluster_rank(void);
 uint32_t emu_cluster_size(void);
 
-/* ---- mbarriers
- * --------------------------------------------------------------------------------------------- */
+/* ---- mbarriers ---- */
 
 void emu_mbarrier_init(uint32_t number, uint32_t n_arrival);
 void emu_mbarrier_expect(uint32_t number, uint32_t n_bytes);
@@ -97,8 +89,7 @@ bool emu_mbarrier_passed(uint32_t number, uint32_t parity);
 /* false after a while without the phase's end, as on the device */
 bool emu_mbarrier_try(uint32_t number, uint32_t parity);
 
-/* ---- what happens later
- * --------------------------------------------------------------------------------- */
+/* ---- what happens later ---- */
 
 /* The operations a thread has to wait for by itself. */
 enum emu_kind { EMU_CP_ASYNC, EMU_BULK, EMU_WGMMA, EMU_KIND_N };

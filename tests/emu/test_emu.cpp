@@ -156,8 +156,7 @@ static void passes_on(void)
     cluster_sync();
 }
 
-/* ---- mistakes: each ends the program
- * ------------------------------------------------------------- */
+/* ---- mistakes: each ends the program ---- */
 
 static void never_arrives(void)
 {

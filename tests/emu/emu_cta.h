@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A CTA as the emulator keeps it: what the scheduler (emu.cpp), barriers and warps (emu_wait.cpp)
+ * and shared memory (emu_shared.cpp) have in common. Of a CTA only its own thread writes, but for
+ * what is atomic or under a lock. */
+#ifndef BRIM_EMU_CTA_H
+#define BRIM_EMU_CTA_H
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+
+#include "cuda_runtime.h"
+
+namespace emu
+{
+
+enum : uint32_t {
+    DYNAMIC_BYTES = 232448,
+    DYNAMIC_AT = 0x400, /* number of the first byte, as on the device */
+    STATIC_AT = 0x800000,
+    RANK_SHIFT = 24
+};
+
+enum { MAX_THREAD = 1024, MAX_WARP = MAX_THREAD / 32, MAX_CLUSTER = 16 };
+
+struct later {
+    unsigned group;
+    std::function<void()> work;
+};
+
+struct fiber {
+    void *sp;
+    uint3 place;
+    int index;
+    bool done;
+    const std::atomic<uint32_t> *watched; /* runs again when it is no longer `seen` */
+    uint32_t seen;
+    unsigned sleep;
+    const char *where;
+    uint32_t cluster_phase;     /* at its last arrival */
+    bool cluster_arrived;       /* ... which it has not waited for */
+    bool cluster_waiting;       /* ... or waits for now */
+    uint64_t n_store, n_fenced; /* stores to shared memory; those before the last fence */
+    unsigned group[EMU_KIND_N];
+    std::deque<later> pending[EMU_KIND_N];
+};
+
+struct barrier {
+    std::atomic<uint32_t> phase;
+    unsigned arrived, expected, votes, last_votes;
+};
+
+struct meeting { /* of the lanes of one mask */
+    uint32_t mask, arrived;
+    std::atomic<uint32_t> phase;
+    char brought[2][32][64];
+};
+
+enum { MAX_MEETING = 8 };
+
+struct warp {
+    uint32_t absent, exited; /* lanes the block does not have; lanes that have ended */
+    int n_meeting;
+    meeting meetings[MAX_MEETING];
+};
+
+struct cluster_state {
+    std::mutex lock;
+    std::atomic<uint32_t> phase{0};
+    unsigned arrived = 0, live = 0;
+    struct cta *ctas[MAX_CLUSTER] = {};
+};
+
+struct store { /* the last one to four bytes of dynamic shared memory */
+    fiber *by;
+    uint64_t number;
+};
+
+struct grid_run {
+    const char *name;
+    dim3 grid, block;
+    unsigned smem_bytes, n_cta; /* n_cta: of a cluster */
+    const std::function<void()> *body;
+    std::atomic<uint64_t> next{0}; /* the cluster that is begun next */
+    uint64_t n_cluster;
+};
+
+struct cta {
+    const grid_run *run;
+    cluster_state *cluster;
+    uint32_t rank;
+    char *dynamic;
+    store *stores;
+    int n_thread, n_live;
+    fiber *fibers, *current;
+    void *scheduler_sp;
+    warp *warps;
+    barrier barriers[16];
+    std::mutex delivery_lock;
+    std::deque<std::function<void()>> deliveries;
+    uint32_t random;
+};
+
+/* Of the thread: the CTA that it runs, null outside a kernel. */
+extern __thread cta *self;
+
+/* Returns when the word is no longer `seen`; others run meanwhile. */
+void wait_for_change(const std::atomic<uint32_t> *word, uint32_t seen, const char *where);
+/* End the phase if all that are expected have come. The cluster's lock is held by the caller. */
+void cluster_complete(cluster_state *k);
+void barrier_complete(barrier *b, unsigned expected);
+
+} // namespace emu
+
+#endif
