@@ -2,13 +2,15 @@
  * Exact join, second launch: the states at a task's cuts, in order, S_(p+1) = M_p S_p + B_p in
  * fp32. Eight CTAs a task, 16 value columns each, which need nothing of each other. S_p stays in
  * shared memory as [128 K][16 V]; the next segment's map arrives while this one is multiplied. A
- * thread sums 4 channels x 2 value columns, one channel of S after the other on top of B: the order
- * is fixed, and that of src/cpu/ref/kda_join.c. S_(p+1) replaces B_p. */
+ * thread sums 4 channels x 4 value columns, one channel of S after the other on top of B: the order
+ * is fixed, and that of src/cpu/ref/kda_join.c. S_(p+1) replaces B_p. Reading a map's channel takes
+ * a warp four cycles of shared memory, whatever it is multiplied with: hence four columns a thread.
+ */
 #include "cuda/kda/join.cuh"
 #include "cuda/kda/launch.cuh"
 #include "cuda/ptx/copy.cuh"
 
-enum { N_THREAD = 256, N_COLUMN = 16, N_BLOCK = 128 / N_COLUMN };
+enum { N_THREAD = 128, N_COLUMN = 16, N_BLOCK = 128 / N_COLUMN };
 enum { MAP_BYTES = 65536, AT_STATE = 2 * MAP_BYTES, SMEM_BYTES = AT_STATE + 128 * N_COLUMN * 4 };
 
 /* Element (v, k) of the task's initial state, as kda_state_load reads it. */
@@ -22,6 +24,20 @@ BRIM_DEVICE float initial_at(const kda_params &p, const kda_task &t, int v, int 
         slot * p.state_stride + (int64_t)t.head * 16384 + (p.k_first ? k * 128 + v : v * 128 + k);
     return p.state_f32 ? ((const float *)p.initial)[i]
                        : __bfloat162float(((const __nv_bfloat16 *)p.initial)[i]);
+}
+
+/* Four value columns from v on of S's channel k: neighbours in k are apart in their banks. */
+BRIM_DEVICE float4 *state_at(float *state, int k, int v)
+{
+    return (float4 *)(state + k * N_COLUMN + (v ^ (k & 12)));
+}
+
+BRIM_DEVICE void add_product(float4 &sum, const float4 &m, float s)
+{
+    sum.x = fmaf(m.x, s, sum.x);
+    sum.y = fmaf(m.y, s, sum.y);
+    sum.z = fmaf(m.z, s, sum.z);
+    sum.w = fmaf(m.w, s, sum.w);
 }
 
 static __global__ void __launch_bounds__(N_THREAD, 1)
@@ -62,34 +78,35 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     fetch(1);
     const float *behind = kda_segment_written(p, slot, t.head) + first * 128;
     for (int i = tid; i < N_COLUMN * 128; i += N_THREAD)
-        state[(i & 127) * N_COLUMN + (i >> 7)] = behind[i];
-    /* a warp: 32 channels x 8 value columns */
-    int warp = tid >> 5, lane = tid & 31;
-    int k = (warp & 3) * 32 + (lane & 7) * 4, v = (warp >> 2) * 8 + (lane >> 3) * 2;
+        ((float *)state_at(state, i & 127, i >> 7 & 12))[i >> 7 & 3] = behind[i];
+    /* a warp: 128 channels x 4 value columns */
+    int k = (tid & 31) * 4, v = (tid >> 5) * 4;
 #pragma unroll 1
     for (int q = 1; q <= n_map; q++) {
         fetch(q + 1);
         float *written = kda_segment_written(p, slot + q, t.head) + (first + v) * 128 + k;
         float4 x = *(const float4 *)written, y = *(const float4 *)(written + 128);
+        float4 z = *(const float4 *)(written + 256), w = *(const float4 *)(written + 384);
         cp_async_wait<1>();
         __syncthreads(); /* everybody's part of the map and of the state is there */
         const float *map = (const float *)(raw + (q & 1) * MAP_BYTES) + k;
 #pragma unroll 8
         for (int j = 0; j < 128; j++) {
-            float4 m = *(const float4 *)(map + j * 128);
-            float2 s = *(const float2 *)(state + j * N_COLUMN + v);
-            x.x = fmaf(m.x, s.x, x.x), y.x = fmaf(m.x, s.y, y.x);
-            x.y = fmaf(m.y, s.x, x.y), y.y = fmaf(m.y, s.y, y.y);
-            x.z = fmaf(m.z, s.x, x.z), y.z = fmaf(m.z, s.y, y.z);
-            x.w = fmaf(m.w, s.x, x.w), y.w = fmaf(m.w, s.y, y.w);
+            float4 m = *(const float4 *)(map + j * 128), s = *state_at(state, j, v);
+            add_product(x, m, s.x);
+            add_product(y, m, s.y);
+            add_product(z, m, s.z);
+            add_product(w, m, s.w);
         }
         *(float4 *)written = x;
         *(float4 *)(written + 128) = y;
+        *(float4 *)(written + 256) = z;
+        *(float4 *)(written + 384) = w;
         __syncthreads(); /* everybody has read both */
-        *(float2 *)(state + (k + 0) * N_COLUMN + v) = make_float2(x.x, y.x);
-        *(float2 *)(state + (k + 1) * N_COLUMN + v) = make_float2(x.y, y.y);
-        *(float2 *)(state + (k + 2) * N_COLUMN + v) = make_float2(x.z, y.z);
-        *(float2 *)(state + (k + 3) * N_COLUMN + v) = make_float2(x.w, y.w);
+        *state_at(state, k + 0, v) = make_float4(x.x, y.x, z.x, w.x);
+        *state_at(state, k + 1, v) = make_float4(x.y, y.y, z.y, w.y);
+        *state_at(state, k + 2, v) = make_float4(x.z, y.z, z.z, w.z);
+        *state_at(state, k + 3, v) = make_float4(x.w, y.w, z.w, w.w);
     }
     cp_async_wait<0>();
 }
