@@ -34,7 +34,8 @@ BRIM_DEVICE uint32_t attn_finite(uint32_t pair, bool low, bool high)
     return pair;
 }
 
-/* Bits 15 and 31: whether the low and the high f16 of a pair is NaN or infinite. Other bits are not zero. */
+/* Bits 15 and 31: whether the low and the high f16 of a pair is NaN or infinite. Other bits may be
+ * set as well. */
 BRIM_DEVICE uint32_t attn_not_finite(uint32_t pair)
 {
     return (pair & 0x7C007C00u) + 0x04000400u;

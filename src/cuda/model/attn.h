@@ -14,8 +14,7 @@
 #endif
 
 enum {
-    ATTN_TILE_ROWS =
-        16, /* query rows (token x head of one group) of a decode block: one mma tile */
+    ATTN_TILE_ROWS = 16, /* queries (token x head of one group) of a decode block: an mma tile */
     ATTN_WARP_KEYS = 16,
     ATTN_DECODE_WARPS = 8,
     ATTN_STEP_KEYS = ATTN_WARP_KEYS * ATTN_DECODE_WARPS,

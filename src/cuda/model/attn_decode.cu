@@ -254,8 +254,8 @@ BRIM_DEVICE void merge_parts(const decode_params &p, float *s, const float *part
         for (int j = 0; j < BATCH; j++)
             if (n_part > 1 && j < n_part)
                 v[j] = __ldcg((const float4 *)(values + (int64_t)j * PART_FLOATS));
-        if (first ==
-            0) { /* [n_arrival][largest, sum][ATTN_TILE_ROWS], some never written nor used */
+        if (first == 0) {
+            /* [n_arrival][largest, sum][ATTN_TILE_ROWS], some never written nor used */
             for (int j = threadIdx.x; j < n_arrival * 2 * ATTN_TILE_ROWS; j += N_THREAD)
                 s[j] = __ldcg(parts + (int64_t)(j / (2 * ATTN_TILE_ROWS)) * PART_FLOATS +
                               j % (2 * ATTN_TILE_ROWS));
@@ -334,8 +334,8 @@ BRIM_DEVICE void place_fresh(const fresh_rows<head_dim> &f, uint8_t *slot, int k
     typedef layout<head_dim> L;
     int lane = threadIdx.x % 32, last = key0 + ATTN_WARP_KEYS < end ? key0 + ATTN_WARP_KEYS : end;
     for (int key = key0 > first_pos ? key0 : first_pos; key < last; key++) {
-        int is_v = lane / L::PIECES, piece = lane % L::PIECES;
-        if (is_v < 2)
+        int is_v = lane / L::PIECES, piece = lane % L::PIECES; /* a key and its value */
+        if (is_v < 2)                                          /* all lanes with head_dim 128 */
             *(uint4 *)(slot + is_v * L::HALF_SLOT +
                        attn_piece_at(key - key0, piece, L::ROW_BYTES)) =
                 *(const uint4 *)&f.kv[key - first_pos][is_v][piece * 8];

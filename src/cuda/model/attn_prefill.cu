@@ -49,7 +49,7 @@ struct prefill_params {
     brim_cuda_attention_args a;
 };
 
-/* Addresses of the barriers of piece `n` in the order K0 V0 K1 V1 ... */
+/* Addresses of the barriers of a slot: stages in the order K0 V0 K1 V1. */
 BRIM_DEVICE uint32_t bar_full(uint32_t bars, int slot)
 {
     return bars + 8 + slot * 16;
@@ -266,8 +266,8 @@ BRIM_DEVICE bool consume(const brim_cuda_attention_args &a, uint32_t smem, int h
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp / 4;
     uint32_t bars = smem + L::BARS + (second ? L::PASS_BARS : 0),
              q = smem + L::Q + group * GROUP_ROWS * 128;
-    int row = warp * 16 + lane / 4,
-        n_tile = (n_key + KEYS - 1) / KEYS; /* row: of the block's 128 */
+    int row = warp * 16 + lane / 4; /* of the block's, and row + 8 */
+    int n_tile = (n_key + KEYS - 1) / KEYS;
     float scale = a.scale * ATTN_LOG2E;
     float s[KEYS / 2], acc[head_dim / 2];
     uint32_t p[KEYS / 16][4];

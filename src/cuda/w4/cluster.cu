@@ -29,7 +29,12 @@ extern __shared__ __align__(1024) uint8_t s_mem[];
 namespace
 {
 
-enum { MAX_SPLIT = 8, BLOCK_BYTES = 512 /* 16 outputs x 8 tokens, f32 */ };
+enum {
+    MAX_SPLIT = 8,
+    BLOCK_BYTES = 512,   /* 16 outputs x 8 tokens, f32 */
+    WARP_CODES = 1024,   /* of a warp's unit: BRIM_W4_UNIT_BYTES / 4, in two halves */
+    BARRIER_BYTES = 1024 /* before the panels, which their swizzle aligns */
+};
 
 /* How scales and biases are read: bf16 with one group a unit, bf16, f16 or f32. */
 enum form { FORM_BF16_128, FORM_BF16, FORM_WIDE };
@@ -94,9 +99,9 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
     constexpr int DEPTH = brim_w4_cluster_depth(n_tok);
     constexpr uint32_t stage_bytes = n_tok * 256, panel_bytes = n_tok * 128;
     /* Barriers first, by offset: an address of their own would be formed anew at every use. */
-    uint8_t *s_ring = s_mem + 1024;
+    uint8_t *s_ring = s_mem + BARRIER_BYTES;
     const uint32_t full = smem_u32(s_mem), empty = full + BRIM_W4_CLUSTER_STAGES * 8;
-    const uint32_t joined = empty + BRIM_W4_CLUSTER_STAGES * 8, ring = full + 1024;
+    const uint32_t joined = empty + BRIM_W4_CLUSTER_STAGES * 8, ring = full + BARRIER_BYTES;
     const int warp = uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
     const int slab_here = uniform(threadIdx.y), part = uniform(threadIdx.z);
     const int warp_all = (part * p.n_slab + slab_here) * 4 + warp;
@@ -110,15 +115,16 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
     const int slab = min(tile_out * p.n_slab + slab_here, p.n_slab_all - 1); /* last: not stored */
     const uint32_t my_ring = ring + p.n_stage * stage_bytes + warp_all * p.warp_bytes;
     const int64_t unit0 = (int64_t)slab * p.n_unit + begin + part;
-    const uint8_t *next_codes = p.codes + unit0 * BRIM_W4_UNIT_BYTES + warp * 512 + lane * 16;
+    const uint8_t *next_codes =
+        p.codes + unit0 * BRIM_W4_UNIT_BYTES + warp * (WARP_CODES / 2) + lane * 16;
     const uint8_t *next_params = p.params + unit0 * p.unit_param_bytes +
                                  ((lane >> p.piece_shift) * 4 + warp) * p.group_bytes +
                                  (lane & ((1 << p.piece_shift) - 1)) * 16;
     auto load_weights = [&](uint32_t slot_at) {
         uint32_t dst = slot_at + lane * 16;
         cp_async_16_stream(dst, next_codes);
-        cp_async_16_stream(dst + 512, next_codes + BRIM_W4_UNIT_BYTES / 2);
-        if (lane < p.n_piece) cp_async_16_stream(dst + 1024, next_params);
+        cp_async_16_stream(dst + WARP_CODES / 2, next_codes + BRIM_W4_UNIT_BYTES / 2);
+        if (lane < p.n_piece) cp_async_16_stream(dst + WARP_CODES, next_params);
         next_codes += p.n_part * BRIM_W4_UNIT_BYTES;
         next_params += p.n_part * p.unit_param_bytes;
     };
@@ -169,7 +175,8 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             if (form == FORM_BF16_128 ? h + k == 0 : k % 2 == 0)
-                params.load(slot_at + 1024 + ((h * 2 + k / 2) >> p.pair_shift) * p.group_bytes,
+                params.load(slot_at + WARP_CODES +
+                                ((h * 2 + k / 2) >> p.pair_shift) * p.group_bytes,
                             lane, p.f16);
             params.unpack(words[k], frag[h][k]);
         }
@@ -205,7 +212,7 @@ __global__ void __launch_bounds__(brim_w4_cluster_max_warpgroups(n_tok) * 128)
         cp_async_wait<DEPTH - 1>();
         __syncwarp(); /* parameters come by other lanes' copies */
         uint4 codes0 = ld_shared_v4(slot_at + lane * 16);
-        uint4 codes1 = ld_shared_v4(slot_at + 512 + lane * 16);
+        uint4 codes1 = ld_shared_v4(slot_at + WARP_CODES / 2 + lane * 16);
         wgmma_wait<1>(); /* the unit before has read frag[0] */
         unpack(codes0, 0, slot_at);
         mbarrier_wait(bar, parity);
@@ -362,7 +369,7 @@ extern "C" brim_status brim_cuda_w4_cluster(const struct brim_cuda_w4 *args,
     p.piece_shift = param_bytes == 4 ? 3 : 2;
     p.n_piece = groups << p.piece_shift;
     p.unit_param_bytes = groups * 4 * p.group_bytes;
-    p.slot_bytes = 1024 + groups * p.group_bytes;
+    p.slot_bytes = WARP_CODES + groups * p.group_bytes;
     p.f16 = w->param_dtype == BRIM_DTYPE_F16;
     p.pdl = pdl != 0;
     struct brim_w4_cluster_layout layout = brim_w4_cluster_lay_out(plan, w->group, param_bytes);
@@ -374,7 +381,7 @@ extern "C" brim_status brim_cuda_w4_cluster(const struct brim_cuda_w4 *args,
     p.n_own = layout.n_own;
     p.join_at = layout.join_at;
     brim_launch_shape shape = {};
-    shape.smem_bytes = (unsigned)layout.n_byte + 1024; /* the barriers */
+    shape.smem_bytes = (unsigned)layout.n_byte + BARRIER_BYTES;
     shape.grid =
         dim3((unsigned)plan->split, (unsigned)plan->n_tile_out, (unsigned)plan->n_tile_token);
     shape.block = dim3(128, (unsigned)plan->n_slab, (unsigned)plan->n_part);

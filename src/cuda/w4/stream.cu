@@ -52,14 +52,14 @@ struct stream_params {
     int n_step, n_slab, n_stage, split;
     int n_own;                                              /* lines of a rank, at most */
     uint32_t split_inverse;                                 /* ceil(2^32 / split) */
-    int n_tile_out, n_tile_token, stride_out, stride_token; /* see struct line */
+    int n_tile_out, n_tile_token, stride_out, stride_token; /* see struct course */
     uint32_t dry; /* 1: uniform, and nothing that the compiler knows */
     bool pdl;
 };
 
-/* The line of steps of a CTA: steps begin .. end - 1 of tile (out, token), of the tile that many
- * tiles on, ... */
-struct line {
+/* The way of a CTA: steps begin .. end - 1 of tile (out, token), then the same of the tile that
+ * lies stride_out and stride_token further, tokens first. */
+struct course {
     int out, token, begin, end;
 
     __device__ __forceinline__ bool more(const stream_params &p) const
@@ -92,7 +92,7 @@ struct ring_place {
 /* One thread of the CTA copies codes and parameters, another activations. Weights are there before
  * the predecessor ends, so the first waits for nothing but room. A slab beyond the matrix arrives
  * as zeros. */
-BRIM_DEVICE void copy_weights(const stream_params &p, line at, uint32_t ring, uint32_t bars)
+BRIM_DEVICE void copy_weights(const stream_params &p, course at, uint32_t ring, uint32_t bars)
 {
     const uint32_t bytes = p.n_slab * (CODES + p.param_bytes);
     ring_place s = {0, 1}; /* the first round finds every stage empty */
@@ -112,7 +112,7 @@ BRIM_DEVICE void copy_weights(const stream_params &p, line at, uint32_t ring, ui
     }
 }
 
-BRIM_DEVICE void copy_activations(const stream_params &p, line at, uint32_t ring, uint32_t bars,
+BRIM_DEVICE void copy_activations(const stream_params &p, course at, uint32_t ring, uint32_t bars,
                                   int n_tok)
 {
     ring_place s = {0, 1};
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
             tma_prefetch_map(warp == 1 ? &p.codes_map : warp == 2 ? &p.params_map : &p.x_map);
         }
     }
-    line at = {first / p.n_tile_token, first % p.n_tile_token, 0, p.n_step};
+    course at = {first / p.n_tile_token, first % p.n_tile_token, 0, p.n_step};
     if (split) {
         at.begin = __umulhi(p.n_step * rank, p.split_inverse);
         at.end = __umulhi(p.n_step * (rank + 1), p.split_inverse);
@@ -302,8 +302,8 @@ __global__ void __launch_bounds__((MAX_SLABS + 1) * 128, 1)
                     /* dry: of the ring, since others may be through here already */
                     sum_lines(dry ? ring : join + own * LINE, dry ? 0 : p.n_own * LINE, p.split, v);
 #pragma unroll
-                    for (int i = 0; i < 4; i++)
-                        v[i].x *= unfold, v[i].y *= unfold, v[i].z *= unfold, v[i].w *= unfold;
+                    for (int j = 0; j < 4; j++)
+                        v[j].x *= unfold, v[j].y *= unfold, v[j].z *= unfold, v[j].w *= unfold;
                     store_blocks(p.out, v, ((int64_t)(at.out * p.n_slab + slab) * 4 + w) * 16,
                                  row0 + i * 32, n_row, lane_now,
                                  s_ring + p.staging_at + t_now / 32 * STAGING);
