@@ -252,11 +252,11 @@ static __device__ __noinline__ void settle(const kda_params &p)
     }
     named_barrier_sync(1, 128);
     if (ld_shared_u32(base + AT_DECIDES)) {
-        /* cuts behind one that is marked have no complete records */
-        uint32_t mark = ld_relaxed_gpu(words + KDA_CUT_DROP);
-        uint32_t limit = mark ? min(~mark, n_segment) : n_segment;
+        /* cuts behind one that is marked have no complete records, and may fail or hold */
+        uint32_t mark =
+            ld_relaxed_gpu(words + KDA_CUT_DROP); /* not waited for before the records */
         bool hold = true;
-        for (uint32_t s = 1 + tid; hold && s < limit; s += 128) {
+        for (uint32_t s = 1 + tid; hold && s < n_segment; s += 128) {
             if ((int64_t)s * p.cuts.length <= p.cuts.window)
                 continue; /* begins with the sequence */
             hold = cut_holds(p, first + s * step, first + (s - 1) * step);
@@ -265,7 +265,8 @@ static __device__ __noinline__ void settle(const kda_params &p)
         named_barrier_sync(1, 128);
         if (tid == 0) {
             words[KDA_CUT_DROP] = 0;
-            uint32_t fail = ld_shared_u32(base + AT_FAIL), failed = fail ? ~fail : limit;
+            uint32_t first_fail = max(ld_shared_u32(base + AT_FAIL), mark);
+            uint32_t failed = first_fail ? min(~first_fail, n_segment) : n_segment;
             words[KDA_CUT_KEEP] =
                 failed == n_segment ? KDA_KEEP_ALL : kda_keep_until(p, (int)failed);
             red_add_release_gpu(words + KDA_CUT_SETTLED, 0 - n_segment);
@@ -367,9 +368,11 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                     break;
                 }
                 kda_prepare<layout>(p, t, s, c, c + N_INSTANCE, packet, wait_stage, [&] {
-                    if (within == 0 && (ld_relaxed_gpu(drop) >= ld_shared_u32(base + AT_MARK) ||
-                                        atom_add_shared(any_stop, 0)))
-                        st_shared_u32(own_stop, 1);
+                    if (within > 0) return;
+                    /* all on their way before any is waited for */
+                    uint32_t mark = ld_relaxed_gpu(drop), any = atom_add_shared(any_stop, 0),
+                             own = ld_shared_u32(base + AT_MARK);
+                    if ((mark >= own) | (any != 0)) st_shared_u32(own_stop, 1);
                 });
                 if (c < range.quiet && range.zero) {
                     window_bound(s, packet, full + 8 * stage, base + AT_BOUND + 16 * c,
