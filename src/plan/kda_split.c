@@ -38,7 +38,7 @@ brim_status brim_kda_split_check(int length, int window, brim_error *err)
  * look back further, and is then cut under weaker gates too. */
 static int choose_window(int length)
 {
-    int window = 1 + length / 16;
+    int window = 1 + length / 32;
     return window < BRIM_KDA_SPLIT_MAX_WINDOW ? window : BRIM_KDA_SPLIT_MAX_WINDOW;
 }
 
