@@ -171,6 +171,8 @@ BRIM_API void brim_kda_args_init(brim_kda_args *args);
 /* BRIM_OK if brim_kda_prefill would start, apart from the size of the workspace; else the reason.
  */
 BRIM_API BRIM_MUST_USE brim_status brim_kda_supported(const brim_kda_args *args, brim_error *err);
+/* For these arguments alone: fewer tokens, sequences or heads may take another route and need more.
+ * A workspace for several calls has the most that any of them needs. */
 BRIM_API BRIM_MUST_USE brim_status brim_kda_workspace_bytes(const brim_kda_args *args,
                                                             size_t *n_bytes, brim_error *err);
 BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_make(const brim_kda_args *args,

@@ -73,6 +73,18 @@ static int first_failed(const struct kda_device *d, int *n_segment)
     return s;
 }
 
+/* A workspace for what the arguments say now, to be freed: behind the segments of fewer rows
+ * another route may stand, which needs more of it than the whole did. */
+static void *own_workspace(brim_kda_args *a)
+{
+    brim_error err = {0};
+    if (brim_kda_workspace_bytes(a, &a->workspace_bytes, &err) != BRIM_OK) exit(2);
+    CUDA_OK(cudaMalloc(&a->workspace, a->workspace_bytes));
+    CUDA_OK(cudaMemset(a->workspace, 0xFF, a->workspace_bytes));
+    if (brim_kda_workspace_init(a->device, a->workspace, a->workspace_bytes, NULL, &err)) exit(2);
+    return a->workspace;
+}
+
 /* Did the last run, whose outputs are `got`, leave what the first `rows` tokens alone give, and
  * what m128 makes of the others from the state behind those? Checkpoints are looked at where both
  * have them at the same places. */
@@ -84,6 +96,7 @@ static bool goes_on(struct kda_device *d, int64_t rows, const struct outputs *go
     CUDA_OK(cudaMalloc(&between, 65536));
     outputs_poison(d);
     a->n_tok = rows;
+    void *workspace = own_workspace(a);
     bool ran = run(d, "the rows before");
     CUDA_OK(cudaMemcpy(between, a->final_state, 65536, cudaMemcpyDeviceToDevice));
     a->n_tok = kept.n_tok - rows;
@@ -102,6 +115,7 @@ static bool goes_on(struct kda_device *d, int64_t rows, const struct outputs *go
     *a = kept;
     kda_device_fetch(d);
     CUDA_OK(cudaFree(between));
+    CUDA_OK(cudaFree(workspace));
     size_t n_bytes = c->checkpoints && rows % 64 == 0 ? c->checkpoint_bytes : 0;
     return ran && !memcmp(got->out, c->out, c->v_bytes) &&
            !memcmp(got->final, c->final, c->state_bytes) &&
