@@ -58,11 +58,12 @@ def rows_of(path):
 
 
 def points(path):
-    """("serial", (route, chunks, tasks), us) and ("split", (n_seq, n_tok, n_head), (length, window, us)) of one file."""
-    packed = set() if os.path.basename(path).startswith("kda_sweep") else PACKED
+    """("serial", (route, chunks, tasks), us) and ("split", (n_seq, n_tok, n_head), (length, window, us)) of one file, of packed mixes
+    none: their n_tok is no sequence's."""
+    packed = PACKED if os.path.basename(path) == "kda_routes.csv" else set()
     for row in rows_of(path):
         n_seq, n_tok, n_head = int(row["n_seq"]), int(row["n_tok"]), int(row["n_head"])
-        if row.get("gate") == "softplus":
+        if row.get("gate") == "softplus" or (n_seq, n_tok) in packed:
             continue
         chunks, n_task = ceil_div(n_tok, 32), n_seq * n_head
         if "serial_us" in row:  # kda_split.csv: the serial route beside it has no name there
@@ -72,9 +73,9 @@ def points(path):
             if row["route"] == "split":  # nothing is expected of others that cut
                 yield ("split", (n_seq, n_tok, n_head),
                        (int(row["split_length"]), int(row["split_window"]), float(row["us_median"])))
-        elif (n_seq, n_tok) not in packed:
-            if row["route"] not in ROUTES:
-                sys.exit(f"{path}: no route is called '{row['route']}' in src/plan/kda_route.c")
+        elif row["route"] not in ROUTES:
+            sys.exit(f"{path}: no route is called '{row['route']}' in src/plan/kda_route.c")
+        else:
             yield "serial", (row["route"], chunks, n_task), float(row["us_median"])
 
 

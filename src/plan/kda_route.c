@@ -303,14 +303,16 @@ struct candidates {
 static void consider(const brim_kda_args *args, const struct work *work, const struct cuts *cuts,
                      bool known, struct candidates *all)
 {
+    const char *unknown = known              ? "not measured"
+                          : work->n_task > 0 ? "not measured on such a GPU"
+                                             : "there is no sequence";
     for (int r = 0; r < N_ROUTE; r++) {
         all->time[r] = (struct expected){0, false};
         if (known && r < BRIM_KDA_ROUTE_N) all->time[r] = expect_serial(work, r);
         if (known && r == SPLIT) all->time[r] = expect_split(work, &cuts->split);
         if (known && r == JOIN) all->time[r] = expect_join(work, &cuts->exact);
         all->why_not[r] = excluded(work, args, r, cuts);
-        if (!all->why_not[r] && !all->time[r].measured)
-            all->why_not[r] = known ? "not measured" : "not measured on such a GPU";
+        if (!all->why_not[r] && !all->time[r].measured) all->why_not[r] = unknown;
     }
 }
 

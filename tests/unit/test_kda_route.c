@@ -281,6 +281,10 @@ static void the_tables_are_sound(void **state)
         assert_true(a->chunks >= a->length + a->window && (i == 0 || a->chunks >= a[-1].chunks));
         for (int j = 0; j < i; j++) {
             const struct brim_kda_split_time *b = &brim_kda_split_times[j];
+            /* but for noise and waves; a mix taken for equal sequences breaks it */
+            if (b->chunks < a->chunks && a->us < 0.9 * b->us)
+                fail_msg("split %d x %d x %d: %d chunks a processor in %.1f us, %d in %.1f",
+                         a->n_seq, a->n_tok, a->n_head, a->chunks, a->us, b->chunks, b->us);
             assert_false(a->n_seq == b->n_seq && a->n_tok == b->n_tok && a->n_head == b->n_head);
         }
     }
