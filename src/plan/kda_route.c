@@ -171,7 +171,8 @@ static struct expected expect_split(const struct work *work,
                             ? brim_ceil_div(work->n_row, (int64_t)split->length * BRIM_KDA_CHUNK)
                             : split->n_slot;
     int64_t n_wave = brim_ceil_div(n_segment * work->n_head, resident(SPLIT));
-    int64_t chunks = n_wave * (split->length + split->window);
+    int64_t most = brim_ceil_div(work->bound, BRIM_KDA_CHUNK); /* one segment passes no more */
+    int64_t chunks = n_wave * brim_min_i64(split->length + split->window, most);
     const struct brim_kda_split_time *shorter = NULL, *longer = NULL;
     for (int i = 0; i < brim_kda_n_split_time; i++) {
         const struct brim_kda_split_time *row = &brim_kda_split_times[i];

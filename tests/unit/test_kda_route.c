@@ -307,6 +307,15 @@ static void measured_splits_have_their_own_time(void **state)
         assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
         assert_true(row->length == 1 || plan.expected_us != row->us);
     }
+    brim_kda_plan whole, longer; /* a segment longer than its sequence ends with it */
+    brim_kda_args args;
+    brim_kda_args_init(&args);
+    args.n_seq = 1, args.n_tok = 4096, args.n_value_head = 8, args.route = "split";
+    args.split_length = 128, args.split_window = 1;
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &whole, NULL), BRIM_OK);
+    args.split_length = 400, args.split_window = 8;
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &longer, NULL), BRIM_OK);
+    assert_true(whole.expected_us > 0 && longer.expected_us == whole.expected_us);
 }
 
 /* Over a grid: nothing by name alone is ever chosen, nor anything without a time; the times lie
