@@ -55,7 +55,7 @@ if [ ! -e build/release/build.ninja ]; then
     cmake --preset release >&2
 fi
 build_log=build/release/run.log
-if [ ! -e build/release/brim ]; then say "Building build/release/brim (the first time takes a minute or two)"; fi
+if [ ! -e build/release/brim ]; then say "Building build/release/brim (the first time takes a minute or two, where nvcc is found some more)"; fi
 if ! cmake --build build/release --target brim_cli >"$build_log" 2>&1; then
     cat "$build_log" >&2
     die "the build failed"
