@@ -143,8 +143,8 @@ def split_rows(split):
 
 
 def join_cost():
-    """(us a chunk, us a wave of CTAs else, us a join, us a call else), shortest and longest sequence in chunks: least squares of the
-    relative errors over kda_join.csv."""
+    """(us a chunk, us a wave of CTAs else, us a join, us a call else), shortest and longest sequence in chunks: those of the least
+    greatest relative error over kda_join.csv, as weighted least squares whose weights grow with the errors (Lawson)."""
     rows = []
     for row in rows_of(os.path.join(RESULTS, "kda_join.csv")):
         n_tok, n_head, n_seq, length = (int(row[name]) for name in ("n_tok", "n_head", "n_seq", "length"))
@@ -156,14 +156,28 @@ def join_cost():
         joins = ceil_div(8 * n_seq * n_head, PROCESSORS) * max(most - 2, 0)
         us = float(row["join_us"])
         rows.append(([launches * length / us, launches / us, joins / us, 1 / us], chunks))
-    n = 4
-    a = [[sum(x[i] * x[j] for x, _ in rows) for j in range(n)] + [sum(x[i] for x, _ in rows)] for i in range(n)]
+    weights, best, least = [1.0] * len(rows), None, float("inf")
+    for _ in range(400):
+        cost = weighted_fit([x for x, _ in rows], weights)
+        errors = [abs(sum(c * x for c, x in zip(cost, row)) - 1) for row, _ in rows]
+        if max(errors) < least:
+            best, least = cost, max(errors)
+        weights = [w * e for w, e in zip(weights, errors)]
+        weights = [w / sum(weights) for w in weights]
+    return best, min(c for _, c in rows), max(c for _, c in rows)
+
+
+def weighted_fit(rows, weights):
+    """What makes the weighted sum of squares of (row . answer - 1) least."""
+    n = len(rows[0])
+    a = [[sum(w * x[i] * x[j] for x, w in zip(rows, weights)) for j in range(n)] + [sum(w * x[i] for x, w in zip(rows, weights))]
+         for i in range(n)]
     for i in range(n):  # Gauss and Jordan: the matrix is positive definite
         for k in range(n):
             if k != i:
                 factor = a[k][i] / a[i][i]
                 a[k] = [x - factor * y for x, y in zip(a[k], a[i])]
-    return [a[i][n] / a[i][i] for i in range(n)], min(c for _, c in rows), max(c for _, c in rows)
+    return [a[i][n] / a[i][i] for i in range(n)]
 
 
 def text(of_runs):

@@ -5,7 +5,7 @@
 
 const int brim_kda_table_processors = 132;
 const int brim_kda_split_least_tokens = 64;
-const struct brim_kda_join_cost brim_kda_join_cost = {2.490, 7.951, 2.779, 7.445, 64, 1024};
+const struct brim_kda_join_cost brim_kda_join_cost = {2.458, 7.393, 2.861, 10.161, 64, 1024};
 
 /* clang-format off */
 /* The commits of the programs that measured, oldest first, and their files:

@@ -217,7 +217,7 @@ static void the_plan_is_held_to_measured_times(void **state)
         }
         int64_t most = ((n_tok + 31) / 32 + length - 1) / length;
         double cost = brim_kda_split_cost_exact(n_seq, n_seq * most, most, n_head, 132, length);
-        if (!(fabs(cost - us) < 0.11 * us))
+        if (!(fabs(cost - us) < 0.08 * us))
             fail_msg("%d x %d x %d, segments of %d: %.1f us reckoned, %.1f measured", n_seq, n_tok,
                      n_head, length, cost, us);
         if (us < best) best = us;
