@@ -18,7 +18,8 @@ RESULTS = ROOT / "bench" / "results" / "h200"
 DOC = ROOT / "docs" / "performance.md"
 W4 = {"q": "q, 2560 to 4096", "kv": "k, v, 2560 to 1024", "o": "o, 4096 to 2560", "gate": "gate, up, 2560 to 9728",
       "down": "down, 9728 to 2560"}
-W4_ROWS = [1, 8, 16, 32, 64, 128, 256, 512, 2048]
+W4_ROWS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048]
+W4_PEERS = ("cublas bf16", "torch int4", "marlin fp16")
 GEMV_SHAPES = {"q": "q", "kv": "k, v", "o": "o", "gate": "gate", "down": "down", "qkv": "q+k+v", "gateup": "gate+up", "head": "head"}
 # Targets of the best route with gates N(0,1), us; the packed mix's is of the serial routes.
 KDA_TARGETS = {("2048", "1"): 16, ("2048", "4"): 21, ("2048", "8"): 28, ("4096", "1"): 18, ("4096", "4"): 28, ("4096", "8"): 40,
@@ -36,21 +37,84 @@ def rows_of(name):
         return list(csv.DictReader(line for line in f if not line.startswith("#")))
 
 
+def w4_times():
+    """us by projection, rows and peer; Marlin's of an earlier run, which had not every row count."""
+    return {(r["projection"], int(r["rows"]), r["peer"]): float(r["median_us"])
+            for name in ("w4_peers_earlier.csv", "w4_peers.csv") for r in rows_of(name)}
+
+
+def w4_best_peer(times, key, m):
+    return min(times[key, m, peer] for peer in W4_PEERS if (key, m, peer) in times)
+
+
+def w4_target(key, m):
+    if m <= 64:
+        return 1.5 if key in ("gate", "down") else 1.3
+    return 1.1 if m <= 256 else 0.8 if m == 2048 else math.inf
+
+
 def w4_peers():
-    times = {(r["projection"], int(r["rows"]), r["peer"]): float(r["median_us"]) for r in rows_of("w4_peers.csv")}
+    times = w4_times()
     yield "| projection | | " + " | ".join(f"M={m}" for m in W4_ROWS) + " |"
     yield "|---|---|" + "---:|" * len(W4_ROWS)
     for key, title in W4.items():
-        for peer in ("cublas bf16", "torch int4", "brim"):
-            yield f"| {title} | {peer} | " + " | ".join(f"{times[key, m, peer]:.1f}" for m in W4_ROWS) + " |"
+        for peer in (*W4_PEERS, "brim"):
+            yield f"| {title} | {peer} | " + " | ".join(
+                f"{times[key, m, peer]:.1f}" if (key, m, peer) in times else "-" for m in W4_ROWS) + " |"
             title = ""
         ratios = []
         for m in W4_ROWS:
-            ratio = min(times[key, m, "cublas bf16"], times[key, m, "torch int4"]) / times[key, m, "brim"]
-            few = 1.5 if key in ("gate", "down") else 1.3
-            target = few if m <= 64 else 1.1 if m <= 256 else 0.8 if m == 2048 else math.inf
-            ratios.append(f"**{ratio:.2f}**" if round(ratio, 2) >= target else f"{ratio:.2f}")
+            ratio = w4_best_peer(times, key, m) / times[key, m, "brim"]
+            ratios.append(f"{ratio:.2f}" if w4_is_missed(times, key, m) else f"**{ratio:.2f}**")
         yield "| | ratio | " + " | ".join(ratios) + " |"
+
+
+def w4_is_missed(times, key, m):
+    return round(w4_best_peer(times, key, m) / times[key, m, "brim"], 2) < w4_target(key, m)
+
+
+def w4_missed():
+    """What a missed target would allow, and by how much brim is above it."""
+    times = w4_times()
+    rows = [m for m in W4_ROWS if m <= 256]
+    yield "| us above what the target allows | " + " | ".join(f"M={m}" for m in rows) + " |"
+    yield "|---|" + "---:|" * len(rows)
+    for key, title in W4.items():
+        cells = []
+        for m in rows:
+            above = times[key, m, "brim"] - w4_best_peer(times, key, m) / w4_target(key, m)
+            cells.append(f"{above:.1f} of {times[key, m, 'brim']:.1f}" if w4_is_missed(times, key, m) else "-")
+        yield f"| {title.rsplit(',', 1)[0]} | " + " | ".join(cells) + " |"
+
+
+def w4_stream_parts():
+    """Where the fit of src/plan/w4_stream.c sees the time of plans of w4_sweep.csv whose target is missed, us."""
+    times = w4_times()
+    source = (ROOT / "src" / "plan" / "w4_stream.c").read_text(encoding="utf-8")
+    source = source[source.index("brim_w4_stream_plan_cost"):]
+    c = {name: float(value) for name, value in re.findall(r"(\w+) = ([\d.]+)[,;]", source)}
+    us = lambda clocks: f"{clocks / 1750:.1f}"
+    clusters = (ROOT / "src" / "plan" / "clusters.h").read_text(encoding="utf-8")
+    clusters = [int(n) for n in re.search(r"brim_clusters_of_132\[8\] = {([\d, ]+)}", clusters)[1].split(",")]
+    shapes = {r["projection"]: (int(r["n_in"]), int(r["n_out"])) for r in rows_of("w4_peers.csv")}
+    yield "| projection, rows | tile, CTAs of a cluster | start | steps | their bound | end | join | together | measured |"
+    yield "|---|---|---:|---:|---|---:|---:|---:|---:|"
+    for r in rows_of("w4_sweep.csv"):
+        key, m = r["projection"], int(r["M"])
+        if key not in W4 or m not in (64, 128, 256) or r["kernel"] != "stream" or not w4_is_missed(times, key, m):
+            continue
+        tokens, slabs, split = (int(n) for n in re.fullmatch(r"(\d+) tokens (\d) slabs split (\d)", r["plan"]).groups())
+        n_in, n_out = shapes[key]
+        rounds = math.ceil(math.ceil(m / tokens) * math.ceil(n_out / (64 * slabs)) / clusters[split - 1])
+        cells = slabs * tokens
+        bounds = {"unpacking": c["chain"] + c["issue"] * slabs, "tensor cores": c["tensor"] * 2 * cells,
+                  "L2": (128 * tokens + 2304 * slabs) / c["l2_rate"]}
+        bound = max(bounds, key=bounds.get)
+        steps = rounds * math.ceil(math.ceil(n_in / 64) / split) * bounds[bound]
+        end = rounds * (c["end"] + c["end_each"] * cells)
+        join = rounds * (c["join"] + c["join_each"] * cells * (split - 1) / split) if split > 1 else 0
+        yield (f"| {W4[key].rsplit(',', 1)[0]}, {m} | {64 * slabs} x {tokens}, {split} | {us(c['start'])} | {us(steps)} | {bound} | "
+               f"{us(end)} | {us(join) if join else '-'} | {us(c['start'] + steps + end + join)} | {float(r['us']):.1f} |")
 
 
 def w4_gemv():
@@ -95,6 +159,39 @@ def crossover():
     yield "|---|" + "---:|" * len(contexts)
     for projection in ("q", "k", "v", "o", "gate", "up", "down"):
         yield f"| {projection}: tiled / split-k (split) | " + " | ".join(found[projection, m] for m in contexts) + " |"
+
+
+def operators():
+    """hopper's column of the three ways to time it, q k o gate down."""
+    rows, found = ("1", "16", "32", "64", "128", "2048"), {}
+    ways = {"operators.txt": "recorded, cold", "operators_hot.txt": "recorded, hot", "operators_plain.txt": "launched, cold"}
+    for name in ways:
+        for line in (RESULTS / name).read_text(encoding="utf-8").splitlines():
+            match = re.match(r"\s+(q|k|o|gate|down) M=(\d+)\s+[\d.]+\s+[\d.]+\s+([\d.]+)\s", line)
+            if match:
+                found[name, match[1], match[2]] = match[3]
+    yield "| us | | " + " | ".join(f"M={m}" for m in rows) + " |"
+    yield "|---|---|" + "---:|" * len(rows)
+    for projection in ("q", "k", "o", "gate", "down"):
+        title = projection
+        for name, way in ways.items():
+            yield f"| {title} | {way} | " + " | ".join(found[name, projection, m] for m in rows) + " |"
+            title = ""
+
+
+def levels():
+    """Every level in one process each: first token of a prompt, and decode from an empty cache and behind 128 tokens."""
+    rows = {(r["level"], r["test"]): r for r in rows_of("model.csv")}
+    tests = ("pp32", "pp128", "pp2048", "tg128", "tg128 @ d128")
+    yield "| level | 32 tokens, ms | 128 | 2048 | decode, tok/s | behind 128 |"
+    yield "|---|" + "---:|" * len(tests)
+    for level in ("dense", "matvec", "fused", "attention", "tiled", "split-k", "hopper"):
+        cells = []
+        for test in tests:
+            r = rows.get((level, test))
+            prompt = test.startswith("pp")
+            cells.append("-" if r is None else f"{float(r['avg_ns']) / 1e6:.2f}" if prompt else f"{float(r['avg_ts']):,.0f}")
+        yield f"| {level} | " + " | ".join(cells) + " |"
 
 
 def progression():
@@ -260,7 +357,8 @@ def kda_serial():
                f"{normal['serial_us']} | {normal['split_us']} | {weak['split_us'] if weak else '-'} |")
 
 
-TABLES = {f.__name__: f for f in (w4_peers, w4_gemv, w4_split, crossover, progression, kda_peers, kda_softplus, kda_sweep, kda_chunks, kda_weak, kda_serial)}
+TABLES = {f.__name__: f for f in (w4_peers, w4_missed, w4_stream_parts, w4_gemv, w4_split, crossover, operators, progression, levels,
+                                  kda_peers, kda_softplus, kda_sweep, kda_chunks, kda_weak, kda_serial)}
 
 
 def main():
