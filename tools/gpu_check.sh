@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # gpu_check.sh [--programs DIR] [-j N] PART...: check and measure on this machine's GPU; -j N: N parts at a time.
+#   all                 every part below but sweep-kda: what checks (N at a time), then what times, one after the other
 #   w4 kda              every form of an operator against its fp64 reference
 #   peers               the Python binding on torch tensors, against float64 and flash-linear-attention, which is
 #                       found by PYTHONPATH (fla-core's wheel, unpacked, will do); BRIM_LIBRARY names the library
@@ -67,6 +68,12 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
     echo "skipped: no NVIDIA GPU on this machine"
     echo "0 passed, 0 failed, $# skipped"
     exit 77
+fi
+# The times are taken when everything has been checked, and not if a check failed.
+if [ "$*" = all ]; then
+    "$0" --programs "$programs" -j "$jobs" w4 w4-op model-kernels model kda peers sanitize || exit
+    set -- sweep-w4 bench-w4 bench-w4-op bench-model-kernels bench-operators bench-kda bench-peers bench-model bench-progression
+    jobs=1
 fi
 # Several parts at a time: each by a call of its own, whose output follows when it ends.
 if [ "$jobs" -gt 1 ] && [ $# -gt 1 ]; then

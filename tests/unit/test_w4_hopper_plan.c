@@ -61,6 +61,47 @@ static void rows_alike_have_the_same_plan(void **state)
     }
 }
 
+/* What a row's bits depend on, as the kernels' headers say. */
+static int64_t bits_of(const struct brim_w4_hopper_plan *p)
+{
+    switch (p->kernel) {
+    case BRIM_W4_KERNEL_GEMV:
+        return p->gemv.kernel * 10000 + p->gemv.n_part * 100 + p->gemv.split;
+    case BRIM_W4_KERNEL_CLUSTER:
+        return 100000 + p->cluster.n_part * 100 + p->cluster.split;
+    default:
+        return 200000 + p->stream.split;
+    }
+}
+
+/* The table of docs/kernels/w4.md: the last of each stretch of rows that share bits. */
+static void rows_that_share_bits(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t in, out, last[8];
+    } shapes[] = {{2560, 4096, {2, 8, 48, 96, 256}},  {2560, 1024, {2, 4, 64, 128, 256}},
+                  {4096, 2560, {2, 4, 48, 128, 256}}, {2560, 9728, {2, 8, 16, 48, 96, 128, 256}},
+                  {9728, 2560, {2, 8, 48, 128, 256}}, {2560, 6144, {2, 8, 16, 48, 64, 96, 256}},
+                  {2560, 19456, {2, 8, 32, 256}}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t *last = shapes[i].last;
+        int64_t before = 0;
+        for (int64_t n_row = 1; n_row <= 256; n_row++) {
+            struct brim_w4_hopper_plan plan =
+                brim_w4_hopper_plan_make(n_row, shapes[i].in, shapes[i].out, 132);
+            if (n_row > 1 && n_row - 1 == *last) {
+                assert_int_not_equal(bits_of(&plan), before);
+                last++;
+            } else if (n_row > 1) {
+                assert_int_equal(bits_of(&plan), before);
+            }
+            before = bits_of(&plan);
+        }
+        assert_int_equal(*last, 256);
+    }
+}
+
 /* In a chain: what was measured for Qwen3-4B, within the kernels' limits; else as alone. */
 static void links_of_a_chain(void **state)
 {
@@ -131,6 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_change_where_they_were_measured_to),
         cmocka_unit_test(rows_alike_have_the_same_plan),
+        cmocka_unit_test(rows_that_share_bits),
         cmocka_unit_test(links_of_a_chain),
         cmocka_unit_test(a_plan_is_printed_on_one_line),
     };
