@@ -6,9 +6,11 @@ Prompt and output 128/129, 2048/129, 32/33 (or those of --workloads); every samp
 and back. transformers' are forks of one process that has done the imports (preloaded.py), if that works here. Each peer is
 tried once, untimed; one that fails is left out and named in the result. --limit S: a round that would end after S seconds,
 by what samples have taken so far, goes without the last peers. Writes progression.json (a list of runs, all samples) into
---out after each round; --append keeps the runs it has.
+--out after each round; --append keeps the runs it has. --levels: brim's levels,
+in place of a workload's; --no-peers: them alone. COMMIT: what brim was built from, where this directory has no git.
 
 usage: model_peers.py --brim PROGRAM --model DIR [--out DIR] [--rounds N] [--limit S] [--workloads 32/33,...] [--append]
+                      [--levels dense,...] [--no-peers]
                       [--try-only | --tried FILE] [--mlx COMMAND]       (default for MLX: this Python, if mlx is installed)
 DIR is of `brim synth --preset qwen3-4b DIR`. --try-only writes tried.json and ends: beside other work, it warms caches.
 """
@@ -25,9 +27,9 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Prompt, output, brim's variants; peers in the order in which they are kept where time is short.
-WORKLOADS = [(128, 129, ["tiled", "split-k", "hopper"]), (2048, 129, ["hopper"]),
-             (32, 33, ["dense", "matvec", "fused", "attention", "tiled", "split-k", "hopper"])]
+LEVELS = ["dense", "matvec", "fused", "attention", "tiled", "split-k", "hopper"]
+# Prompt, output, brim's variants; peers in the order in which they are kept where time is short. Three levels take 4 s for 2048 rows.
+WORKLOADS = [(128, 129, LEVELS), (2048, 129, ["dense", "tiled", "split-k", "hopper"]), (32, 33, LEVELS)]
 PEERS = ["transformers", "mlx", "transformers-int4"]
 
 
@@ -98,7 +100,7 @@ def measure(args, commands, said, begin):
         "clocks": "not locked",
         "versions": {**{p: version(p) for p in ("torch", "triton", "transformers")},
                      **json.loads((run("sh", "-c", peers["mlx"] + " --versions") if "mlx" in peers else None) or "{}")},
-        "commit": run("git", "log", "-1", "--format=%h", "--", ":/src/cuda", ":/src/plan", ":/bindings"),
+        "commit": os.environ.get("COMMIT") or run("git", "log", "-1", "--format=%h", "--", ":/src/cuda", ":/src/plan", ":/bindings"),
         "peers left out": {name: text for name, text in said.items() if text is not None},
     }
     results = args.out / "progression.json"
@@ -111,6 +113,7 @@ def measure(args, commands, said, begin):
             if f"{n_input}/{n_output}" not in wanted:
                 continue
             start = time.time()
+            levels = args.levels.split(",") if args.levels else levels
             order = [*levels, *peers]
             while order and start - begin + 2 * sum(seconds.get(n, 2.5 if n in levels else 9) for n in order) > args.limit:
                 left_out.append(f"{order.pop()} at {title}")
@@ -151,6 +154,8 @@ def main():
     parser.add_argument("--limit", type=float, default=1e9)
     parser.add_argument("--workloads")
     parser.add_argument("--append", action="store_true")
+    parser.add_argument("--levels")
+    parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--warmup", default="2")
     parser.add_argument("--try-only", action="store_true")
     parser.add_argument("--tried", type=pathlib.Path)
@@ -158,6 +163,8 @@ def main():
     args = parser.parse_args()
     begin = time.time()
     args.out.mkdir(parents=True, exist_ok=True)
+    if args.no_peers:
+        return measure(args, {}, {}, begin)
     here = f"{sys.executable} {HERE}"
     with tempfile.TemporaryDirectory() as folder:
         place = f"{folder}/socket"
