@@ -75,6 +75,7 @@ function(brim_emulated_programs)
   endif()
   file(GLOB programs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.c
        ${PROJECT_SOURCE_DIR}/tests/cuda/check_*.cu ${PROJECT_SOURCE_DIR}/tests/cuda/bench_kda.c
+       ${PROJECT_SOURCE_DIR}/tests/cuda/bench_kda_compose.cu
        ${PROJECT_SOURCE_DIR}/tests/cuda/sanitize_*.cu)
   foreach(source ${programs} ${PROJECT_SOURCE_DIR}/tests/emu/test_emu.cpp
           ${PROJECT_SOURCE_DIR}/tests/emu/test_device_engine.c)
