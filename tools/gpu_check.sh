@@ -190,6 +190,7 @@ for part in "$@"; do
             "$programs/gpu_check_kda_split" bench $gates 0 split 5 5 | tail -n +2 >>"$out/kda_split_$gates.csv"
         done
         bench kda_join.csv "$programs/gpu_check_kda_split" join
+        bench kda_compose.csv "$programs/gpu_bench_kda_compose"
         ;;
     # Recorded and cold, recorded and hot, launched and cold.
     bench-operators)
