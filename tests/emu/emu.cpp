@@ -53,14 +53,20 @@ brim_emu_switch:
     popq %r12
     popq %rbx
     popq %rbp
-    ret
+    popq %rcx
+    jmp *%rcx
     .size brim_emu_switch, .-brim_emu_switch
 )");
 
 __thread cta *emu::self;
-static std::atomic<uint64_t> progress;
 static std::mutex report_lock;
-static std::atomic<cta *> resident[256];
+
+enum { MAX_RESIDENT = 64 };
+struct alignas(64) place { /* of a CTA among those that run */
+    std::atomic<cta *> holds;
+    std::atomic<uint64_t> moves; /* counted by its thread alone */
+};
+static place places[MAX_RESIDENT];
 
 static uint32_t seed_of_environment(void)
 {
@@ -85,7 +91,8 @@ uint32_t emu_random(void)
 
 void emu_moved(void)
 {
-    progress.fetch_add(1, std::memory_order_relaxed);
+    std::atomic<uint64_t> *n = self->moves;
+    n->store(n->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
 /* ---- reports ---- */
@@ -132,44 +139,107 @@ static void report_standstill(const grid_run *run)
 {
     std::lock_guard<std::mutex> hold(report_lock);
     fprintf(stderr, "emulator: %s: nothing moves any more\n", run->name);
-    for (std::atomic<cta *> &slot : resident)
-        if (cta *c = slot.load()) report_cta(c);
+    for (place &p : places)
+        if (cta *c = p.holds.load()) report_cta(c);
     fflush(nullptr);
     _exit(71);
 }
 
 /* ---- switching ---- */
 
-static void to_scheduler(void)
+/* Makes those of the lanes ready that have waited long enough. */
+static void look_at_watches(cta *c, int w, uint32_t lanes)
 {
-    cta *c = self;
-    fiber *f = c->current;
-    brim_emu_switch(&f->sp, c->scheduler_sp);
+    uint32_t ready = 0;
+    for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+        int lane = __builtin_ctz(rest);
+        watch *o = &c->watches[32 * w + lane];
+        if ((o->word && ((o->word->load(std::memory_order_acquire) ^ o->seen) & o->mask)) ||
+            (o->turns && --o->turns == 0))
+            ready |= 1u << lane;
+    }
+    c->warps[w].watching &= ~ready;
+    c->warps[w].ready |= ready;
+}
+
+/* The next thread of this turn that can run; null: the turn is over. */
+static fiber *next_fiber(cta *c)
+{
+    while (c->n_left > 0) {
+        int w = c->at >> 5, lane = c->at & 31, n;
+        uint32_t lanes;
+        if (c->step > 0) {
+            n = std::min(std::min(32 - lane, c->n_thread - c->at), c->n_left);
+            lanes = (~0u >> (32 - n)) << lane;
+        } else {
+            n = std::min(lane + 1, c->n_left);
+            lanes = (~0u >> (32 - n)) << (lane + 1 - n);
+        }
+        warp *of = &c->warps[w];
+        if (of->watching & lanes) look_at_watches(c, w, of->watching & lanes);
+        fiber *f = nullptr;
+        if (uint32_t ready = of->ready & lanes) {
+            int first = c->step > 0 ? __builtin_ctz(ready) : 31 - __builtin_clz(ready);
+            n = (c->step > 0 ? first - lane : lane - first) + 1;
+            f = &c->fibers[32 * w + first];
+        }
+        c->n_left -= n;
+        c->at += c->step * n;
+        if (c->at == c->n_thread) c->at = 0;
+        if (c->at < 0) c->at = c->n_thread - 1;
+        if (f) return f;
+    }
+    return nullptr;
+}
+
+static void switch_to(cta *c, void **from, fiber *f)
+{
+    c->current = f;
+    threadIdx = f->place;
+    brim_emu_switch(from, f->sp);
+}
+
+/* From this thread to the next, or to the scheduler when the turn is over. */
+static void go_on(cta *c, fiber *from)
+{
+    if (fiber *f = next_fiber(c)) {
+        switch_to(c, &from->sp, f);
+    } else {
+        c->current = nullptr;
+        brim_emu_switch(&from->sp, c->scheduler_sp);
+    }
 }
 
 void emu_yield(const char *where)
 {
-    self->current->where = where;
-    to_scheduler();
+    cta *c = self;
+    fiber *f = c->current;
+    f->where = where;
+    go_on(c, f);
+}
+
+void emu::wait_to_be_woken(const char *where)
+{
+    cta *c = self;
+    fiber *f = c->current;
+    c->warps[f->index >> 5].ready &= ~(1u << (f->index & 31));
+    f->where = where;
+    go_on(c, f);
+}
+
+void emu::wait_watching(watch what, const char *where)
+{
+    cta *c = self;
+    fiber *f = c->current;
+    c->watches[f->index] = what;
+    c->warps[f->index >> 5].watching |= 1u << (f->index & 31);
+    wait_to_be_woken(where);
 }
 
 void emu_sleep(unsigned turns)
 {
-    self->current->sleep = turns;
-    emu_yield("asleep");
+    wait_watching(watch{nullptr, 0, 0, turns + 1}, "asleep");
     emu_moved();
-}
-
-void emu::wait_for_change(const std::atomic<uint32_t> *word, uint32_t seen, const char *where)
-{
-    fiber *f = self->current;
-    while (word->load(std::memory_order_acquire) == seen) {
-        f->watched = word;
-        f->seen = seen;
-        f->where = where;
-        to_scheduler();
-    }
-    f->watched = nullptr;
 }
 
 void emu::cluster_complete(cluster_state *k)
@@ -187,13 +257,19 @@ void emu::barrier_complete(barrier *b, unsigned expected)
     b->arrived = 0;
     b->last_votes = b->votes;
     b->votes = 0;
-    b->phase.fetch_add(1, std::memory_order_release);
+    b->phase++;
+    cta *c = self;
+    for (int i = 0; i < (c->n_thread + 31) / 32; i++) {
+        wake(&c->warps[i], b->waiting[i]);
+        b->waiting[i] = 0;
+    }
     emu_moved();
 }
 
 static void fiber_leaves(cta *c, fiber *f)
 {
     f->done = true;
+    c->warps[f->index >> 5].ready &= ~(1u << (f->index & 31));
     for (int kind = 0; kind < EMU_KIND_N; kind++)
         for (later &l : f->pending[kind]) l.work();
     for (int kind = 0; kind < EMU_KIND_N; kind++) f->pending[kind].clear();
@@ -224,7 +300,7 @@ static void fiber_begins(void)
     cta *c = self;
     (*c->run->body)();
     fiber_leaves(c, c->current);
-    to_scheduler();
+    go_on(c, c->current);
     abort();
 }
 
@@ -235,8 +311,6 @@ static void fiber_make(fiber *f, char *stack, int index, dim3 block)
     f->place.y = (unsigned)index / block.x % block.y;
     f->place.z = (unsigned)index / block.x / block.y;
     f->done = false;
-    f->watched = nullptr;
-    f->sleep = 0;
     f->where = nullptr;
     f->cluster_arrived = f->cluster_waiting = false;
     f->n_store = f->n_fenced = 0;
@@ -251,49 +325,37 @@ static void fiber_make(fiber *f, char *stack, int index, dim3 block)
 
 /* ---- a CTA ---- */
 
-static bool deliver(cta *c, bool all)
+/* Does some of what is due, `at_least` or all. */
+static void deliver(cta *c, unsigned at_least)
 {
-    bool any = false;
-    for (;;) {
+    for (unsigned n = 0;; n++) {
         std::function<void()> work;
-        {
-            std::lock_guard<std::mutex> hold(c->delivery_lock);
-            if (c->deliveries.empty()) return any;
-            if (!all && seed && (emu_random() & 3) != 0) return any;
-            work = std::move(c->deliveries.front());
-            c->deliveries.pop_front();
-        }
+        if (c->deliveries.empty()) return;
+        if (n >= at_least && seed && (emu_random() & 3) != 0) return;
+        work = std::move(c->deliveries.front());
+        c->deliveries.pop_front();
         work();
-        any = true;
         emu_moved();
     }
 }
 
+/* Turn after turn: each lets every thread that can run do so once. */
 static void cta_run(cta *c)
 {
     while (c->n_live > 0) {
-        bool ran = deliver(c, false);
-        int n = c->n_thread, start = seed ? (int)(emu_random() % (unsigned)n) : 0;
-        int step = seed && (emu_random() & 1) ? -1 : 1;
-        for (int i = 0; i < n; i++) {
-            int at = start + step * i;
-            at = at < 0 ? at + n : at >= n ? at - n : at;
-            fiber *f = &c->fibers[at];
-            if (f->done) continue;
-            if (f->sleep > 0) {
-                f->sleep--;
-                continue;
-            }
-            if (f->watched && f->watched->load(std::memory_order_acquire) == f->seen) continue;
-            c->current = f;
-            threadIdx = f->place;
-            brim_emu_switch(&c->scheduler_sp, f->sp);
-            c->current = nullptr;
-            ran = true;
+        uint64_t moves = c->moves->load(std::memory_order_relaxed);
+        deliver(c, 0);
+        c->at = seed ? (int)(emu_random() % (unsigned)c->n_thread) : 0;
+        c->step = seed && (emu_random() & 1) ? -1 : 1;
+        c->n_left = c->n_thread;
+        if (fiber *f = next_fiber(c)) {
+            switch_to(c, &c->scheduler_sp, f);
+        } else {
+            deliver(c, 1);
         }
-        if (!ran && !deliver(c, true)) sched_yield();
+        if (c->moves->load(std::memory_order_relaxed) == moves) sched_yield();
     }
-    deliver(c, true);
+    deliver(c, ~0u);
 }
 
 struct worker {
@@ -303,12 +365,13 @@ struct worker {
     std::atomic<uint64_t> *chosen;
     pthread_barrier_t *gang;
     uint32_t rank;
-    int slot;
+    place *at;
 };
 
 struct workshop { /* kept from launch to launch: mapping stacks is slow */
     char *stacks;
     fiber *fibers;
+    watch *watches;
     warp *warps;
     store *stores;
 };
@@ -330,6 +393,7 @@ static workshop workshop_take(void)
     for (int i = 0; i < MAX_THREAD; i++)
         mprotect(w.stacks + (size_t)i * STACK_BYTES, 4096, PROT_NONE);
     w.fibers = new fiber[MAX_THREAD]();
+    w.watches = new watch[MAX_THREAD]();
     w.warps = new warp[MAX_WARP]();
     w.stores = new store[DYNAMIC_BYTES / 4]();
     return w;
@@ -346,10 +410,14 @@ static void *worker_main(void *argument)
     c->rank = me->rank;
     c->dynamic = brim_emu_dynamic;
     c->fibers = shop.fibers;
+    c->watches = shop.watches;
+    c->moves = &me->at->moves;
     c->warps = shop.warps;
     c->stores = shop.stores;
     c->n_thread = (int)(run->block.x * run->block.y * run->block.z);
     self = c;
+    emu_dynamic_zero = (char *)((uintptr_t)brim_emu_dynamic - DYNAMIC_AT);
+    emu_dynamic_end = DYNAMIC_AT + run->smem_bytes;
     for (;;) {
         if (me->rank == 0) {
             *me->chosen = run->next.fetch_add(1);
@@ -370,22 +438,25 @@ static void *worker_main(void *argument)
         memset(c->stores, 0, run->smem_bytes / 4 * sizeof *c->stores);
         c->random = seed ^ (uint32_t)(number * 2654435761u) ^ (me->rank + 1) * 40503u;
         if (c->random == 0) c->random = 1;
-        for (int i = 0; i < 16; i++) c->barriers[i].arrived = c->barriers[i].votes = 0;
+        memset(c->barriers, 0, sizeof c->barriers);
         for (int i = 0; i < (c->n_thread + 31) / 32; i++) {
-            c->warps[i].absent = c->warps[i].exited = 0;
-            c->warps[i].n_meeting = 0;
+            warp *w = &c->warps[i];
+            w->absent = 32 * i + 32 > c->n_thread ? ~0u << (c->n_thread & 31) : 0;
+            w->ready = ~w->absent;
+            w->watching = w->exited = 0;
+            w->n_meeting = 0;
         }
-        if (c->n_thread & 31) c->warps[c->n_thread / 32].absent = ~0u << (c->n_thread & 31);
+        c->n_unwaited = 0;
         for (int i = 0; i < c->n_thread; i++)
             fiber_make(&c->fibers[i], shop.stacks + (size_t)i * STACK_BYTES, i, run->block);
         c->n_live = c->n_thread;
         me->cluster->ctas[me->rank] = c;
-        resident[me->slot] = c;
+        me->at->holds = c;
         pthread_barrier_wait(me->gang);
         cta_run(c);
         /* others of the cluster may still deliver here, as the device would fault on it */
         pthread_barrier_wait(me->gang);
-        resident[me->slot] = nullptr;
+        me->at->holds = nullptr;
     }
     self = nullptr;
     delete c;
@@ -394,15 +465,16 @@ static void *worker_main(void *argument)
     return nullptr;
 }
 
-static void *watch(void *argument)
+static void *watch_over(void *argument)
 {
     const grid_run *run = (const grid_run *)argument;
-    uint64_t last = progress.load();
+    uint64_t last = 0;
     int still = 0;
     for (;;) {
         usleep(100000);
         pthread_testcancel();
-        uint64_t now = progress.load();
+        uint64_t now = 0;
+        for (const place &p : places) now += p.moves.load(std::memory_order_relaxed);
         still = now == last ? still + 1 : 0;
         last = now;
         if (still > emu_patience * 10) report_standstill(run);
@@ -433,7 +505,7 @@ void brim_emu_run(const char *name, dim3 grid, dim3 block, unsigned smem_bytes, 
     std::vector<std::atomic<uint64_t>> chosen(n_gang);
     std::vector<pthread_barrier_t> gangs(n_gang);
     pthread_t watcher;
-    pthread_create(&watcher, nullptr, watch, &run);
+    pthread_create(&watcher, nullptr, watch_over, &run);
     for (unsigned g = 0; g < n_gang; g++) pthread_barrier_init(&gangs[g], nullptr, run.n_cta);
     for (unsigned i = 0; i < workers.size(); i++) {
         unsigned g = i / run.n_cta;
@@ -443,7 +515,7 @@ void brim_emu_run(const char *name, dim3 grid, dim3 block, unsigned smem_bytes, 
         w->chosen = &chosen[g];
         w->gang = &gangs[g];
         w->rank = i % run.n_cta;
-        w->slot = (int)i;
+        w->at = &places[i];
         if (pthread_create(&w->thread, nullptr, worker_main, w)) emu_die("no thread for a CTA");
     }
     for (worker &w : workers) pthread_join(w.thread, nullptr);

@@ -67,7 +67,19 @@ const char *emu_warp(uint32_t mask, const void *own, size_t n_bytes, const char 
 uint32_t emu_shared_number(const void *pointer);
 /* n_bytes at a number of this CTA, or from mapa of any of the cluster; ends the program where
  * they do not lie in it or are not aligned. */
-void *emu_shared(uint32_t number, uint32_t n_bytes, uint32_t alignment);
+void *emu_shared_anywhere(uint32_t number, uint32_t n_bytes, uint32_t alignment);
+enum : uint32_t { EMU_DYNAMIC_AT = 0x400 }; /* number of the first byte, as on the device */
+/* This CTA's dynamic shared memory: the address that belongs to number 0, the number behind it. */
+extern __thread char *emu_dynamic_zero;
+extern __thread uint32_t emu_dynamic_end;
+
+static inline void *emu_shared(uint32_t number, uint32_t n_bytes, uint32_t alignment)
+{
+    if (number >= EMU_DYNAMIC_AT && (uint64_t)number + n_bytes <= emu_dynamic_end &&
+        !(number & (alignment - 1)))
+        return emu_dynamic_zero + number;
+    return emu_shared_anywhere(number, n_bytes, alignment);
+}
 /* What is stored by number is noted, because an asynchronous copy or product may read it only after
  * its writer's fence.proxy.async: emu_async_reads ends the program where that is missing. What
  * asynchronous operations write themselves needs no fence. Stores through pointers are not seen. */
@@ -88,13 +100,22 @@ void emu_mbarrier_deliver(uint32_t number, uint32_t n_bytes);
 bool emu_mbarrier_passed(uint32_t number, uint32_t parity);
 /* false after a while without the phase's end, as on the device */
 bool emu_mbarrier_try(uint32_t number, uint32_t parity);
+void emu_mbarrier_wait(uint32_t number, uint32_t parity);
 
 /* ---- what happens later ---- */
 
 /* The operations a thread has to wait for by itself. */
 enum emu_kind { EMU_CP_ASYNC, EMU_BULK, EMU_WGMMA, EMU_KIND_N };
+bool emu_may_be_now(enum emu_kind kind);
+void emu_put_off(enum emu_kind kind, std::function<void()> work);
 /* Does `work` now or at the wait for its group, as the seed will have it. */
-void emu_later(enum emu_kind kind, std::function<void()> work);
+template <class W> static inline void emu_later(enum emu_kind kind, W work)
+{
+    if (emu_may_be_now(kind))
+        work();
+    else
+        emu_put_off(kind, work);
+}
 void emu_commit(enum emu_kind kind);
 /* All groups but the last n_pending are done. */
 void emu_wait(enum emu_kind kind, unsigned n_pending);

@@ -16,7 +16,7 @@ namespace emu
 
 enum : uint32_t {
     DYNAMIC_BYTES = 232448,
-    DYNAMIC_AT = 0x400, /* number of the first byte, as on the device */
+    DYNAMIC_AT = EMU_DYNAMIC_AT,
     STATIC_AT = 0x800000,
     RANK_SHIFT = 24
 };
@@ -33,9 +33,6 @@ struct fiber {
     uint3 place;
     int index;
     bool done;
-    const std::atomic<uint32_t> *watched; /* runs again when it is no longer `seen` */
-    uint32_t seen;
-    unsigned sleep;
     const char *where;
     uint32_t cluster_phase;     /* at its last arrival */
     bool cluster_arrived;       /* ... which it has not waited for */
@@ -45,20 +42,28 @@ struct fiber {
     std::deque<later> pending[EMU_KIND_N];
 };
 
+struct watch { /* what a fiber waits for that other CTAs may change, or the turns it sleeps */
+    const std::atomic<uint32_t> *word; /* null: only for the turns */
+    uint32_t mask, seen;               /* it waits while the bits of `mask` are those of `seen` */
+    unsigned turns;                    /* that it waits at most; 0: without end */
+};
+
 struct barrier {
-    std::atomic<uint32_t> phase;
+    uint32_t phase;
     unsigned arrived, expected, votes, last_votes;
+    uint32_t waiting[MAX_WARP]; /* lanes */
 };
 
 struct meeting { /* of the lanes of one mask */
-    uint32_t mask, arrived;
-    std::atomic<uint32_t> phase;
+    uint32_t mask, arrived, phase;
     char brought[2][32][64];
 };
 
 enum { MAX_MEETING = 8 };
 
+/* A live lane is ready, or watches something, or is woken by the last of its barrier or meeting. */
 struct warp {
+    uint32_t ready, watching;
     uint32_t absent, exited; /* lanes the block does not have; lanes that have ended */
     int n_meeting;
     meeting meetings[MAX_MEETING];
@@ -93,10 +98,15 @@ struct cta {
     store *stores;
     int n_thread, n_live;
     fiber *fibers, *current;
+    watch *watches;
     void *scheduler_sp;
+    int at, step, n_left; /* of this turn: the next thread, to which side it goes on, how many */
+    std::atomic<uint64_t> *moves;
+    unsigned
+        n_unwaited; /* arrivals at the cluster's barrier, in that phase, without a wait so far */
+    uint32_t unwaited_phase;
     warp *warps;
     barrier barriers[16];
-    std::mutex delivery_lock;
     std::deque<std::function<void()>> deliveries;
     uint32_t random;
 };
@@ -104,8 +114,14 @@ struct cta {
 /* Of the thread: the CTA that it runs, null outside a kernel. */
 extern __thread cta *self;
 
-/* Returns when the word is no longer `seen`; others run meanwhile. */
-void wait_for_change(const std::atomic<uint32_t> *word, uint32_t seen, const char *where);
+/* Lets others run until somebody of the CTA has made this thread ready. */
+void wait_to_be_woken(const char *where);
+static inline void wake(warp *w, uint32_t lanes)
+{
+    w->ready |= lanes;
+}
+/* Lets others run until it has come to pass, or for w.turns. */
+void wait_watching(watch w, const char *where);
 /* End the phase if all that are expected have come. The cluster's lock is held by the caller. */
 void cluster_complete(cluster_state *k);
 void barrier_complete(barrier *b, unsigned expected);

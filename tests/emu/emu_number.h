@@ -45,7 +45,9 @@ static inline float emu_of_f16(uint16_t x)
 {
     _Float16 h;
     memcpy(&h, &x, 2);
-    return (float)h;
+    float f = (float)h;
+    __asm__("" : "+x"(f)); /* or f16 to f64 becomes one step, which is a slow function */
+    return f;
 }
 
 /* The upper 19 bits, which a tensor core reads of an f32 operand. */

@@ -15,7 +15,10 @@ uint32_t emu_shared_number(const void *pointer)
     return (uint32_t)((ptrdiff_t)STATIC_AT + at);
 }
 
-void *emu_shared(uint32_t number, uint32_t n_bytes, uint32_t alignment)
+__thread char *emu_dynamic_zero;
+__thread uint32_t emu_dynamic_end;
+
+void *emu_shared_anywhere(uint32_t number, uint32_t n_bytes, uint32_t alignment)
 {
     cta *c = self;
     uint32_t rank = number >> RANK_SHIFT, at = number & ((1u << RANK_SHIFT) - 1);
@@ -163,24 +166,37 @@ bool emu_mbarrier_passed(uint32_t number, uint32_t parity)
     return unpack(word).phase != (parity & 1);
 }
 
+/* The word's upper half has the phase and whether it is a barrier at all in its upper bits. */
+static void mbarrier_watch(uint32_t number, uint32_t parity, unsigned turns)
+{
+    const char *word = (const char *)emu_shared(number, 8, 8);
+    wait_watching(
+        watch{(const std::atomic<uint32_t> *)(word + 4), 3u << 30, (parity & 1) << 30, turns},
+        "mbarrier");
+}
+
 bool emu_mbarrier_try(uint32_t number, uint32_t parity)
 {
-    for (int i = 0; i < 8; i++) {
-        if (emu_mbarrier_passed(number, parity)) return true;
-        emu_yield("mbarrier");
-    }
-    return false;
+    if (emu_mbarrier_passed(number, parity)) return true;
+    mbarrier_watch(number, parity, 8);
+    return emu_mbarrier_passed(number, parity);
+}
+
+void emu_mbarrier_wait(uint32_t number, uint32_t parity)
+{
+    while (!emu_mbarrier_passed(number, parity)) mbarrier_watch(number, parity, 0);
 }
 
 /* ---- later ---- */
 
-void emu_later(enum emu_kind kind, std::function<void()> work)
+bool emu_may_be_now(enum emu_kind kind)
+{
+    return self->current->pending[kind].empty() && (!emu_seeded() || (emu_random() & 1));
+}
+
+void emu_put_off(enum emu_kind kind, std::function<void()> work)
 {
     fiber *f = self->current;
-    if (f->pending[kind].empty() && (!emu_seeded() || (emu_random() & 1))) {
-        work();
-        return;
-    }
     f->pending[kind].push_back(later{f->group[kind], std::move(work)});
 }
 
@@ -202,6 +218,5 @@ void emu_wait(enum emu_kind kind, unsigned n_pending)
 
 void emu_deliver(std::function<void()> work)
 {
-    std::lock_guard<std::mutex> hold(self->delivery_lock);
     self->deliveries.push_back(std::move(work));
 }

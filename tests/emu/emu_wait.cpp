@@ -19,10 +19,13 @@ void emu_barrier(unsigned id, unsigned n_thread, bool wait)
                                           "barrier 4",  "barrier 5",  "barrier 6",  "barrier 7",
                                           "barrier 8",  "barrier 9",  "barrier 10", "barrier 11",
                                           "barrier 12", "barrier 13", "barrier 14", "barrier 15"};
-    uint32_t phase = b->phase.load();
+    uint32_t phase = b->phase;
     b->arrived++;
     barrier_complete(b, expected);
-    if (wait) wait_for_change(&b->phase, phase, names[id]);
+    if (!wait || b->phase != phase) return;
+    int i = c->current->index;
+    b->waiting[i >> 5] |= 1u << (i & 31);
+    wait_to_be_woken(names[id]);
 }
 
 unsigned emu_barrier_count(bool vote)
@@ -41,13 +44,14 @@ void emu_cluster_arrive(void)
     std::lock_guard<std::mutex> hold(c->cluster->lock);
     /* Seen on an H200: a warp that comes to wait for a phase only after another one of its CTA has
      * arrived at the next phase stands for ever. */
-    for (int i = 0; i < c->n_thread; i++) {
-        const fiber *o = &c->fibers[i];
-        if (o->cluster_arrived && !o->cluster_waiting &&
-            o->cluster_phase != c->cluster->phase.load())
-            emu_die("arrives at the cluster's barrier again before thread %d has waited", i);
+    uint32_t phase = c->cluster->phase.load();
+    if (c->n_unwaited > 0 && c->unwaited_phase != phase) {
+        int i = 0;
+        while (!c->fibers[i].cluster_arrived || c->fibers[i].cluster_waiting) i++;
+        emu_die("arrives at the cluster's barrier again before thread %d has waited", i);
     }
-    f->cluster_phase = c->cluster->phase.load();
+    c->n_unwaited++;
+    c->unwaited_phase = f->cluster_phase = phase;
     f->cluster_arrived = true;
     c->cluster->arrived++;
     cluster_complete(c->cluster);
@@ -59,7 +63,10 @@ void emu_cluster_wait(void)
     fiber *f = c->current;
     if (!f->cluster_arrived) emu_die("waits at the cluster's barrier without having arrived");
     f->cluster_waiting = true;
-    wait_for_change(&c->cluster->phase, f->cluster_phase, "barrier of the cluster");
+    c->n_unwaited--;
+    while (c->cluster->phase.load(std::memory_order_acquire) == f->cluster_phase)
+        wait_watching(watch{&c->cluster->phase, ~0u, f->cluster_phase, 0},
+                      "barrier of the cluster");
     f->cluster_arrived = f->cluster_waiting = false;
 }
 
@@ -83,19 +90,23 @@ const char *emu_warp(uint32_t mask, const void *own, size_t n_bytes, const char 
         m->mask = mask;
         m->arrived = 0;
     }
-    uint32_t phase = m->phase.load();
+    uint32_t phase = m->phase;
     char *all = &m->brought[phase & 1][0][0];
     if (m->arrived >> lane & 1) emu_die("%s: lane %d comes twice", where, lane);
     m->arrived |= 1u << lane;
-    if (n_bytes) memcpy(all + lane * 64, own, n_bytes);
+    if (n_bytes == 4) /* the most of them by far */
+        memcpy(all + lane * 64, own, 4);
+    else if (n_bytes)
+        memcpy(all + lane * 64, own, n_bytes);
     if (mask & w->exited) emu_die("%s: lanes %08x of its mask have ended", where, mask & w->exited);
     if (((m->arrived | w->absent) & mask) == mask) {
         if (last) last(context, all);
+        wake(w, m->arrived);
         m->arrived = 0;
-        m->phase.fetch_add(1);
+        m->phase++;
         emu_moved();
     } else {
-        wait_for_change(&m->phase, phase, where);
+        wait_to_be_woken(where);
     }
     return all;
 }

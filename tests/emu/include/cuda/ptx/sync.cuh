@@ -74,8 +74,7 @@ BRIM_DEVICE bool mbarrier_test(uint32_t bar, uint32_t parity)
 
 BRIM_DEVICE void mbarrier_wait(uint32_t bar, uint32_t parity)
 {
-    while (!mbarrier_try_wait(bar, parity)) {
-    }
+    emu_mbarrier_wait(bar, parity);
 }
 
 BRIM_DEVICE bool mbarrier_try_wait_cluster(uint32_t bar, uint32_t parity)

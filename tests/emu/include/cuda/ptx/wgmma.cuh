@@ -62,21 +62,14 @@ struct emu_product {
     float *d[32];
     uint32_t a[32][4];
     uint64_t desc_a, desc_b;
-    int n, warp; /* warp: of the warpgroup */
-    bool a_shared, fresh, transpose_b, done;
-    float (*number)(uint16_t);
+    int n, warp;                            /* warp: of the warpgroup */
+    bool a_shared, fresh, transpose_b, f16; /* f16: not bf16 */
 };
 void emu_multiply(emu_product *p);
 
-template <int n> struct emu_wgmma_part {
-    float *d;
-    uint64_t a_desc, b_desc;
-    uint32_t a[4];
-};
-
 /* All lanes issue the same product; the last one makes it, and lane 0 owes it until the wait. */
 BRIM_DEVICE void emu_wgmma(float *d, const uint32_t *a, uint64_t desc_a, uint64_t desc_b, int n,
-                           bool fresh, bool transpose_b, float (*number)(uint16_t))
+                           bool fresh, bool transpose_b, bool f16)
 {
     struct part {
         float *d;
@@ -101,7 +94,7 @@ BRIM_DEVICE void emu_wgmma(float *d, const uint32_t *a, uint64_t desc_a, uint64_
         p->a_shared = !a;
         p->fresh = fresh;
         p->transpose_b = transpose_b;
-        p->number = number;
+        p->f16 = f16;
         emu_later(EMU_WGMMA, [p] {
             emu_multiply(p);
             delete p;
@@ -110,19 +103,19 @@ BRIM_DEVICE void emu_wgmma(float *d, const uint32_t *a, uint64_t desc_a, uint64_
 }
 
 /* d += a b (or d = a b with scale_d 0). transpose_b: b is stored n-major ("MN-major"). */
-template <int n, float (*number)(uint16_t)> struct emu_wgmma_of {
+template <int n, bool f16> struct emu_wgmma_of {
     template <int scale_d, int transpose_b>
     static inline void rs(float (&d)[n / 2], const uint32_t (&a)[4], uint64_t b)
     {
-        emu_wgmma(d, a, 0, b, n, !scale_d, transpose_b, number);
+        emu_wgmma(d, a, 0, b, n, !scale_d, transpose_b, f16);
     }
     template <int scale_d> static inline void ss(float (&d)[n / 2], uint64_t a, uint64_t b)
     {
-        emu_wgmma(d, nullptr, a, b, n, !scale_d, false, number);
+        emu_wgmma(d, nullptr, a, b, n, !scale_d, false, f16);
     }
 };
 
-template <int n> struct wgmma_m64k16 : emu_wgmma_of<n, emu_of_bf16> {
+template <int n> struct wgmma_m64k16 : emu_wgmma_of<n, false> {
 };
 
 #endif

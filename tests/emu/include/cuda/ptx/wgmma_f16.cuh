@@ -5,7 +5,7 @@
 
 #include "cuda/ptx/wgmma.cuh"
 
-template <int n> struct wgmma_f16_m64k16 : emu_wgmma_of<n, emu_of_f16> {
+template <int n> struct wgmma_f16_m64k16 : emu_wgmma_of<n, true> {
 };
 
 #endif
