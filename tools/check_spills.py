@@ -9,7 +9,9 @@ says, when a kernel is missing from it, or when ptxas reports serialized wgmma (
 a wait put where the accumulator is read, and C7519, an arrive added, are not).
 """
 import argparse
+import concurrent.futures
 import csv
+import os
 import pathlib
 import re
 import shutil
@@ -23,7 +25,7 @@ TABLE = ROOT / "tools" / "spills.csv"
 
 def compile_one(nvcc, source, scratch):
     command = [nvcc, "-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", f"-I{ROOT}/include",
-               f"-I{ROOT}/src", "-Xptxas", "-v", "-cubin", "-o", str(scratch / "out.cubin"), str(source)]
+               f"-I{ROOT}/src", "-Xptxas", "-v", "-cubin", "-o", str(scratch / f"{source.stem}.cubin"), str(source)]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"error: {source} does not compile\n{run.stderr}")
@@ -60,9 +62,12 @@ def main():
         print("skipped: nvcc not found")
         return 77
     rows, bad = [], []
-    with tempfile.TemporaryDirectory() as scratch:
-        for source in sorted((ROOT / "src" / "cuda").rglob("*.cu")):
-            found, serial = parse(source, compile_one(args.nvcc, source, pathlib.Path(scratch)))
+    sources = sorted((ROOT / "src" / "cuda").rglob("*.cu"))
+    jobs = min(4, len(os.sched_getaffinity(0)))
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        outputs = pool.map(lambda s: compile_one(args.nvcc, s, pathlib.Path(scratch)), sources)
+        for source, output in zip(sources, outputs):
+            found, serial = parse(source, output)
             rows += found
             bad += serial
     if args.update:

@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Sourced by check_aarch64.sh and check_old_cpu.sh: run the kernel checker and add up its counts.
+# Sourced by check_aarch64.sh and check_old_cpu.sh: run the kernel checker on several processors at once
+# and add up its counts.
 passed=0 failed=0 skipped=0
+checkers=()
+outputs=$(mktemp -d)
+trap 'rm -rf "$outputs"' EXIT
 
 # run_checker EMULATOR PROGRAM TIERS FORBIDDEN: the tiers that must have run, and those that must not.
 run_checker() {
-    local output line tier
-    echo "-- $1"
     # shellcheck disable=SC2086 # a command line
-    output=$($1 "$2" 2>&1)
+    $1 "$2" >"$outputs/${#checkers[@]}" 2>&1 &
+    checkers+=("$1|$3|$4")
+}
+
+# judge_checker OUTPUT EMULATOR TIERS FORBIDDEN
+judge_checker() {
+    local output line tier
+    echo "-- $2"
+    output=$(cat "$1")
     grep -v "TCG doesn't support" <<<"$output"
     line=$(tail -1 <<<"$output")
     if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
@@ -32,6 +42,12 @@ run_checker() {
 }
 
 finish() {
+    local i emulator tiers forbidden
+    wait
+    for i in "${!checkers[@]}"; do
+        IFS='|' read -r emulator tiers forbidden <<<"${checkers[i]}"
+        judge_checker "$outputs/$i" "$emulator" "$tiers" "$forbidden"
+    done
     echo "$passed passed, $failed failed, $skipped skipped"
     [ $failed = 0 ]
 }
