@@ -213,6 +213,27 @@ def progression():
                f"{ratios} |")
 
 
+def profile():
+    """Where a step's time goes, us. The last layer's products of a prefill have one row; the head's are those of 792 CTAs."""
+    steps, titles = [], []
+    for line in (RESULTS / "model_profile.txt").read_text(encoding="utf-8").splitlines():
+        title = re.match(r"(decode at|prefill) (\d+): \d+ launches, ([\d.]+) us", line)
+        row = re.match(r"(\S+).*?(\d+x\d+x\d+)?(?: +[\d.]+){3} +([\d.]+)$", line)
+        if title:
+            titles.append(f"{title[1]} {title[2]}" if len(titles) < 2 else title[2])
+            steps.append(collections.Counter({"all kernels": float(title[3])}))
+        elif row and steps:
+            name = row[1]
+            kind = ("head" if row[2] == "792x1x1" else "products of the layers" if name.startswith("w4_") else
+                    "attention" if name.startswith("attn_") else "the likeliest token" if name == "likeliest" else
+                    "norms, rotation, cache" if name.startswith(("rmsnorm", "rotate")) else "else")
+            steps[-1][kind] += float(row[3])
+    yield "| | " + " | ".join(titles) + " |"
+    yield "|---|" + "---:|" * len(titles)
+    for kind in ("products of the layers", "attention", "norms, rotation, cache", "head", "the likeliest token", "all kernels"):
+        yield f"| {kind} | " + " | ".join(f"{step[kind]:,.0f}" if step[kind] else "in those" for step in steps) + " |"
+
+
 def line_through(points):
     """(intercept, slope) of the least squares' line."""
     x, y = (statistics.mean(p[i] for p in points) for i in range(2))
@@ -357,7 +378,7 @@ def kda_serial():
                f"{normal['serial_us']} | {normal['split_us']} | {weak['split_us'] if weak else '-'} |")
 
 
-TABLES = {f.__name__: f for f in (w4_peers, w4_missed, w4_stream_parts, w4_gemv, w4_split, crossover, operators, progression, levels,
+TABLES = {f.__name__: f for f in (w4_peers, w4_missed, w4_stream_parts, w4_gemv, w4_split, crossover, operators, progression, levels, profile,
                                   kda_peers, kda_softplus, kda_sweep, kda_chunks, kda_weak, kda_serial)}
 
 
