@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The scheduler: fibers, CTAs, clusters, grids, and the report when nothing moves. */
-#include <pthread.h>
+ * The scheduler of a CTA: its fibers, who runs next, and the report of where they stand. */
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
-
-#include <vector>
 
 #include "emu_cta.h"
 
@@ -30,8 +26,6 @@ thread_local uint3 threadIdx, blockIdx;
 thread_local dim3 blockDim, gridDim;
 
 /* ---- fibers ---- */
-
-enum { STACK_BYTES = 256 * 1024 };
 
 /* Saves the registers a call must keep, leaves their place in *from and continues at `to`. */
 extern "C" void brim_emu_switch(void **from, void *to);
@@ -59,21 +53,15 @@ brim_emu_switch:
 )");
 
 __thread cta *emu::self;
-static std::mutex report_lock;
-
-enum { MAX_RESIDENT = 64 };
-struct alignas(64) place { /* of a CTA among those that run */
-    std::atomic<cta *> holds;
-    std::atomic<uint64_t> moves; /* counted by its thread alone */
-};
-static place places[MAX_RESIDENT];
+__thread int emu_current_lane;
+std::mutex emu::report_lock;
 
 static uint32_t seed_of_environment(void)
 {
     const char *text = getenv("BRIM_EMU_SEED");
     return text ? (uint32_t)strtoul(text, nullptr, 10) : 0;
 }
-static const uint32_t seed = seed_of_environment();
+const uint32_t emu::seed = seed_of_environment();
 
 bool emu_seeded(void)
 {
@@ -97,7 +85,7 @@ void emu_moved(void)
 
 /* ---- reports ---- */
 
-static void report_cta(const cta *c)
+void emu::report_cta(const cta *c)
 {
     int first = 0;
     fprintf(stderr, "  rank %u (CTA thread group, %d of %d threads live)\n", c->rank, c->n_live,
@@ -131,18 +119,6 @@ void emu_die(const char *format, ...)
     va_end(list);
     fflush(nullptr);
     _exit(70);
-}
-
-int emu_patience = 20;
-
-static void report_standstill(const grid_run *run)
-{
-    std::lock_guard<std::mutex> hold(report_lock);
-    fprintf(stderr, "emulator: %s: nothing moves any more\n", run->name);
-    for (place &p : places)
-        if (cta *c = p.holds.load()) report_cta(c);
-    fflush(nullptr);
-    _exit(71);
 }
 
 /* ---- switching ---- */
@@ -196,6 +172,12 @@ static void switch_to(cta *c, void **from, fiber *f)
 {
     c->current = f;
     threadIdx = f->place;
+    int index = (int)(f - c->fibers);
+    emu_current_lane = index & 31;
+    c->current_warp = &c->warps[index >> 5];
+    /* who comes next, as a rule: its stack is long out of the first cache */
+    __builtin_prefetch(f[c->step].sp);
+    __builtin_prefetch(&f[2 * c->step]);
     brim_emu_switch(from, f->sp);
 }
 
@@ -222,7 +204,7 @@ void emu::wait_to_be_woken(const char *where)
 {
     cta *c = self;
     fiber *f = c->current;
-    c->warps[f->index >> 5].ready &= ~(1u << (f->index & 31));
+    c->current_warp->ready &= ~(1u << emu_current_lane);
     f->where = where;
     go_on(c, f);
 }
@@ -232,7 +214,7 @@ void emu::wait_watching(watch what, const char *where)
     cta *c = self;
     fiber *f = c->current;
     c->watches[f->index] = what;
-    c->warps[f->index >> 5].watching |= 1u << (f->index & 31);
+    c->current_warp->watching |= 1u << emu_current_lane;
     wait_to_be_woken(where);
 }
 
@@ -304,7 +286,7 @@ static void fiber_begins(void)
     abort();
 }
 
-static void fiber_make(fiber *f, char *stack, int index, dim3 block)
+void emu::fiber_make(fiber *f, char *stack, int index, dim3 block)
 {
     f->index = index;
     f->place.x = (unsigned)index % block.x;
@@ -340,7 +322,7 @@ static void deliver(cta *c, unsigned at_least)
 }
 
 /* Turn after turn: each lets every thread that can run do so once. */
-static void cta_run(cta *c)
+void emu::cta_run(cta *c)
 {
     while (c->n_live > 0) {
         uint64_t moves = c->moves->load(std::memory_order_relaxed);
@@ -356,170 +338,4 @@ static void cta_run(cta *c)
         if (c->moves->load(std::memory_order_relaxed) == moves) sched_yield();
     }
     deliver(c, ~0u);
-}
-
-struct worker {
-    pthread_t thread;
-    grid_run *run;
-    cluster_state *cluster; /* of the gang, one cluster after the other */
-    std::atomic<uint64_t> *chosen;
-    pthread_barrier_t *gang;
-    uint32_t rank;
-    place *at;
-};
-
-struct workshop { /* kept from launch to launch: mapping stacks is slow */
-    char *stacks;
-    fiber *fibers;
-    watch *watches;
-    warp *warps;
-    store *stores;
-};
-static std::mutex workshop_lock;
-static std::vector<workshop> workshops;
-
-static workshop workshop_take(void)
-{
-    std::lock_guard<std::mutex> hold(workshop_lock);
-    if (!workshops.empty()) {
-        workshop w = workshops.back();
-        workshops.pop_back();
-        return w;
-    }
-    workshop w;
-    w.stacks = (char *)mmap(nullptr, (size_t)MAX_THREAD * STACK_BYTES, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (w.stacks == MAP_FAILED) emu_die("no memory for stacks");
-    for (int i = 0; i < MAX_THREAD; i++)
-        mprotect(w.stacks + (size_t)i * STACK_BYTES, 4096, PROT_NONE);
-    w.fibers = new fiber[MAX_THREAD]();
-    w.watches = new watch[MAX_THREAD]();
-    w.warps = new warp[MAX_WARP]();
-    w.stores = new store[DYNAMIC_BYTES / 4]();
-    return w;
-}
-
-static void *worker_main(void *argument)
-{
-    worker *me = (worker *)argument;
-    grid_run *run = me->run;
-    workshop shop = workshop_take();
-    cta *c = new cta();
-    c->run = run;
-    c->cluster = me->cluster;
-    c->rank = me->rank;
-    c->dynamic = brim_emu_dynamic;
-    c->fibers = shop.fibers;
-    c->watches = shop.watches;
-    c->moves = &me->at->moves;
-    c->warps = shop.warps;
-    c->stores = shop.stores;
-    c->n_thread = (int)(run->block.x * run->block.y * run->block.z);
-    self = c;
-    emu_dynamic_zero = (char *)((uintptr_t)brim_emu_dynamic - DYNAMIC_AT);
-    emu_dynamic_end = DYNAMIC_AT + run->smem_bytes;
-    for (;;) {
-        if (me->rank == 0) {
-            *me->chosen = run->next.fetch_add(1);
-            cluster_state *k = me->cluster;
-            k->arrived = 0;
-            k->live = (unsigned)c->n_thread * run->n_cta;
-        }
-        pthread_barrier_wait(me->gang);
-        uint64_t number = *me->chosen;
-        if (number >= run->n_cluster) break;
-        uint64_t per_row = run->grid.x / run->n_cta;
-        blockIdx.x = (unsigned)(number % per_row) * run->n_cta + me->rank;
-        blockIdx.y = (unsigned)(number / per_row % run->grid.y);
-        blockIdx.z = (unsigned)(number / per_row / run->grid.y);
-        blockDim = run->block;
-        gridDim = run->grid;
-        memset(brim_emu_dynamic, 0xFF, run->smem_bytes);
-        memset(c->stores, 0, run->smem_bytes / 4 * sizeof *c->stores);
-        c->random = seed ^ (uint32_t)(number * 2654435761u) ^ (me->rank + 1) * 40503u;
-        if (c->random == 0) c->random = 1;
-        memset(c->barriers, 0, sizeof c->barriers);
-        for (int i = 0; i < (c->n_thread + 31) / 32; i++) {
-            warp *w = &c->warps[i];
-            w->absent = 32 * i + 32 > c->n_thread ? ~0u << (c->n_thread & 31) : 0;
-            w->ready = ~w->absent;
-            w->watching = w->exited = 0;
-            w->n_meeting = 0;
-        }
-        c->n_unwaited = 0;
-        for (int i = 0; i < c->n_thread; i++)
-            fiber_make(&c->fibers[i], shop.stacks + (size_t)i * STACK_BYTES, i, run->block);
-        c->n_live = c->n_thread;
-        me->cluster->ctas[me->rank] = c;
-        me->at->holds = c;
-        pthread_barrier_wait(me->gang);
-        cta_run(c);
-        /* others of the cluster may still deliver here, as the device would fault on it */
-        pthread_barrier_wait(me->gang);
-        me->at->holds = nullptr;
-    }
-    self = nullptr;
-    delete c;
-    std::lock_guard<std::mutex> hold(workshop_lock);
-    workshops.push_back(shop);
-    return nullptr;
-}
-
-static void *watch_over(void *argument)
-{
-    const grid_run *run = (const grid_run *)argument;
-    uint64_t last = 0;
-    int still = 0;
-    for (;;) {
-        usleep(100000);
-        pthread_testcancel();
-        uint64_t now = 0;
-        for (const place &p : places) now += p.moves.load(std::memory_order_relaxed);
-        still = now == last ? still + 1 : 0;
-        last = now;
-        if (still > emu_patience * 10) report_standstill(run);
-    }
-}
-
-void brim_emu_run(const char *name, dim3 grid, dim3 block, unsigned smem_bytes, unsigned cluster,
-                  const std::function<void()> &thread_body)
-{
-    grid_run run;
-    run.name = name;
-    run.grid = grid;
-    run.block = block;
-    run.smem_bytes = smem_bytes;
-    run.n_cta = cluster > 1 ? cluster : 1;
-    run.body = &thread_body;
-    run.n_cluster = (uint64_t)grid.x / run.n_cta * grid.y * grid.z;
-    unsigned n_thread = block.x * block.y * block.z;
-    if (n_thread == 0 || n_thread > MAX_THREAD) emu_die("%s: %u threads a CTA", name, n_thread);
-    if (run.n_cta > MAX_CLUSTER || grid.x % run.n_cta)
-        emu_die("%s: clusters of %u do not divide %u CTAs", name, run.n_cta, grid.x);
-    if (smem_bytes > DYNAMIC_BYTES) emu_die("%s: %u bytes of shared memory", name, smem_bytes);
-
-    unsigned n_gang = run.n_cta >= 4 ? 1 : 4 / run.n_cta;
-    if (n_gang > run.n_cluster) n_gang = (unsigned)run.n_cluster;
-    std::vector<worker> workers(n_gang * run.n_cta);
-    std::vector<cluster_state> states(n_gang);
-    std::vector<std::atomic<uint64_t>> chosen(n_gang);
-    std::vector<pthread_barrier_t> gangs(n_gang);
-    pthread_t watcher;
-    pthread_create(&watcher, nullptr, watch_over, &run);
-    for (unsigned g = 0; g < n_gang; g++) pthread_barrier_init(&gangs[g], nullptr, run.n_cta);
-    for (unsigned i = 0; i < workers.size(); i++) {
-        unsigned g = i / run.n_cta;
-        worker *w = &workers[i];
-        w->run = &run;
-        w->cluster = &states[g];
-        w->chosen = &chosen[g];
-        w->gang = &gangs[g];
-        w->rank = i % run.n_cta;
-        w->at = &places[i];
-        if (pthread_create(&w->thread, nullptr, worker_main, w)) emu_die("no thread for a CTA");
-    }
-    for (worker &w : workers) pthread_join(w.thread, nullptr);
-    pthread_cancel(watcher);
-    pthread_join(watcher, nullptr);
-    for (pthread_barrier_t &g : gangs) pthread_barrier_destroy(&g);
 }

@@ -55,12 +55,27 @@ unsigned emu_barrier_count(bool vote);
 
 /* ---- warps ---- */
 
-int emu_lane(void);
-/* All lanes of `mask` that still run come here. Each brings `own`, n_bytes <= 64; returns all of
- * them, [32] of 64 bytes, valid until the lane comes here twice more. The last to come calls
- * last(context, all) first, so that one lane can work for all. */
-const char *emu_warp(uint32_t mask, const void *own, size_t n_bytes, const char *where,
-                     void (*last)(void *context, char *all) = nullptr, void *context = nullptr);
+extern __thread int emu_current_lane;
+static inline int emu_lane(void)
+{
+    return emu_current_lane;
+}
+/* All lanes of `mask` that still run come here. Each brings `own`, n_bytes <= 64, all as many;
+ * returns those of all lanes, [32], valid until the lane comes here twice more. The last to come
+ * calls last(context, all) first, so that one lane can work for all. */
+void *emu_warp_bytes(uint32_t mask, const void *own, uint32_t n_bytes, const char *where,
+                     void (*last)(void *context, void *all), void *context);
+
+template <class T> static inline const T *emu_warp(uint32_t mask, const T &own, const char *where)
+{
+    static_assert(sizeof(T) <= 64, "what a lane brings");
+    return (const T *)emu_warp_bytes(mask, &own, sizeof own, where, nullptr, nullptr);
+}
+/* Comes with nothing. */
+static inline void emu_warp(uint32_t mask, const char *where)
+{
+    emu_warp_bytes(mask, nullptr, 0, where, nullptr, nullptr);
+}
 
 /* ---- shared memory by number ---- */
 

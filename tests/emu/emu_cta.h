@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A CTA as the emulator keeps it: what the scheduler (emu.cpp), barriers and warps (emu_wait.cpp)
- * and shared memory (emu_shared.cpp) have in common. Of a CTA only its own thread writes, but for
- * what is atomic or under a lock. */
+ * A CTA as the emulator keeps it: what the scheduler (emu.cpp), grids (emu_grid.cpp), barriers and
+ * warps (emu_wait.cpp) and shared memory (emu_shared.cpp) have in common. Of a CTA only its own
+ * thread writes, but for what is atomic or under a lock. */
 #ifndef BRIM_EMU_CTA_H
 #define BRIM_EMU_CTA_H
 
@@ -28,7 +28,7 @@ struct later {
     std::function<void()> work;
 };
 
-struct fiber {
+struct alignas(64) fiber {
     void *sp;
     uint3 place;
     int index;
@@ -55,14 +55,14 @@ struct barrier {
 };
 
 struct meeting { /* of the lanes of one mask */
-    uint32_t mask, arrived, phase;
-    char brought[2][32][64];
+    uint32_t mask, arrived, phase, n_bytes;
+    alignas(64) char brought[2][32 * 64];
 };
 
 enum { MAX_MEETING = 8 };
 
 /* A live lane is ready, or watches something, or is woken by the last of its barrier or meeting. */
-struct warp {
+struct alignas(64) warp {
     uint32_t ready, watching;
     uint32_t absent, exited; /* lanes the block does not have; lanes that have ended */
     int n_meeting;
@@ -98,6 +98,7 @@ struct cta {
     store *stores;
     int n_thread, n_live;
     fiber *fibers, *current;
+    warp *current_warp;
     watch *watches;
     void *scheduler_sp;
     int at, step, n_left; /* of this turn: the next thread, to which side it goes on, how many */
@@ -113,6 +114,14 @@ struct cta {
 
 /* Of the thread: the CTA that it runs, null outside a kernel. */
 extern __thread cta *self;
+extern const uint32_t seed;
+
+enum { STACK_BYTES = 256 * 1024 };
+void fiber_make(fiber *f, char *stack, int index, dim3 block);
+/* Runs all fibers to their end. */
+void cta_run(cta *c);
+extern std::mutex report_lock;
+void report_cta(const cta *c);
 
 /* Lets others run until somebody of the CTA has made this thread ready. */
 void wait_to_be_woken(const char *where);
@@ -127,5 +136,10 @@ void cluster_complete(cluster_state *k);
 void barrier_complete(barrier *b, unsigned expected);
 
 } // namespace emu
+
+/* All kernels' extern __shared__ arrays are this one, whatever they call it. */
+extern "C" {
+extern thread_local char brim_emu_dynamic[emu::DYNAMIC_BYTES];
+}
 
 #endif

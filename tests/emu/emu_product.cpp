@@ -113,19 +113,14 @@ struct mma_part { /* what a lane brings and takes away */
     uint32_t d[4];
 };
 
-static mma_part *part_of(char *all, int lane)
-{
-    return (mma_part *)(all + lane * 64);
-}
-
-static void multiply_numbers(char *all, emu_mma_kind kind, int n_word)
+static void multiply_numbers(mma_part *all, emu_mma_kind kind, int n_word)
 {
     uint32_t a_words[16][8], b_words[8][8];
     float elements[8], b[16][8];
     double a[16][16];
     int n_k = kind == EMU_MMA_TF32 ? n_word : 2 * n_word;
     for (int lane = 0; lane < 32; lane++) {
-        const mma_part *part = part_of(all, lane);
+        const mma_part *part = &all[lane];
         int g = lane >> 2, c = lane & 3;
         for (int i = 0; i < n_word / 2; i++)
             a_words[g + 8 * (i & 1)][c + 4 * (i >> 1)] = part->a[i];
@@ -152,7 +147,7 @@ static void multiply_numbers(char *all, emu_mma_kind kind, int n_word)
         float x[8];
         for (int r = 0; r < 4; r++) {
             for (int i = 0; i < 4; i++)
-                memcpy(x + 2 * i, part_of(all, ((row + r) & 7) * 4 + i)->d + 2 * (row >> 3), 8);
+                memcpy(x + 2 * i, all[((row + r) & 7) * 4 + i].d + 2 * (row >> 3), 8);
             d[r][0] = _mm256_cvtps_pd(_mm_loadu_ps(x));
             d[r][1] = _mm256_cvtps_pd(_mm_loadu_ps(x + 4));
         }
@@ -161,25 +156,25 @@ static void multiply_numbers(char *all, emu_mma_kind kind, int n_word)
             _mm_storeu_ps(x, _mm256_cvtpd_ps(d[r][0]));
             _mm_storeu_ps(x + 4, _mm256_cvtpd_ps(d[r][1]));
             for (int i = 0; i < 4; i++)
-                memcpy(part_of(all, ((row + r) & 7) * 4 + i)->d + 2 * (row >> 3), x + 2 * i, 8);
+                memcpy(all[((row + r) & 7) * 4 + i].d + 2 * (row >> 3), x + 2 * i, 8);
         }
     }
 }
 
 /* a unsigned and b signed bytes, sums wrap */
-static void multiply_bytes(char *all)
+static void multiply_bytes(mma_part *all)
 {
     uint8_t a[16][32];
     int8_t b[8][32];
     for (int lane = 0; lane < 32; lane++) {
-        const mma_part *part = part_of(all, lane);
+        const mma_part *part = &all[lane];
         int g = lane >> 2, c = lane & 3;
         for (int i = 0; i < 4; i++)
             memcpy(&a[g + 8 * (i & 1)][4 * (c + 4 * (i >> 1))], part->a + i, 4);
         for (int i = 0; i < 2; i++) memcpy(&b[g][4 * (c + 4 * i)], part->b + i, 4);
     }
     for (int lane = 0; lane < 32; lane++) {
-        uint32_t *d = part_of(all, lane)->d;
+        uint32_t *d = all[lane].d;
         for (int i = 0; i < 4; i++) {
             const uint8_t *x = a[(lane >> 2) + 8 * (i >> 1)];
             const int8_t *y = b[2 * (lane & 3) + (i & 1)];
@@ -200,15 +195,14 @@ void emu_mma(emu_mma_kind kind, void *d, const void *a, const void *b, int n_wor
         emu_mma_kind kind;
         int n_word;
     } which = {kind, n_word};
-    const char *all = emu_warp(
-        0xFFFFFFFF, &own, sizeof own, "mma",
-        [](void *context, char *all) {
-            const struct which *w = (const struct which *)context;
-            if (w->kind == EMU_MMA_BYTES)
-                multiply_bytes(all);
-            else
-                multiply_numbers(all, w->kind, w->n_word);
-        },
-        &which);
-    memcpy(d, ((const mma_part *)(all + emu_lane() * 64))->d, 16);
+    auto work = [](void *context, void *brought) {
+        const struct which *w = (const struct which *)context;
+        if (w->kind == EMU_MMA_BYTES)
+            multiply_bytes((mma_part *)brought);
+        else
+            multiply_numbers((mma_part *)brought, w->kind, w->n_word);
+    };
+    const mma_part *all =
+        (const mma_part *)emu_warp_bytes(0xFFFFFFFF, &own, sizeof own, "mma", work, &which);
+    memcpy(d, all[emu_lane()].d, 16);
 }

@@ -70,17 +70,11 @@ void emu_cluster_wait(void)
     f->cluster_arrived = f->cluster_waiting = false;
 }
 
-int emu_lane(void)
+void *emu_warp_bytes(uint32_t mask, const void *own, uint32_t n_bytes, const char *where,
+                     void (*last)(void *, void *), void *context)
 {
-    return self->current->index & 31;
-}
-
-const char *emu_warp(uint32_t mask, const void *own, size_t n_bytes, const char *where,
-                     void (*last)(void *, char *), void *context)
-{
-    fiber *f = self->current;
-    warp *w = &self->warps[f->index / 32];
-    int lane = f->index & 31, i = 0;
+    warp *w = self->current_warp;
+    int lane = emu_lane(), i = 0;
     if (!(mask >> lane & 1)) emu_die("%s: lane %d is not in its own mask %08x", where, lane, mask);
     while (i < w->n_meeting && w->meetings[i].mask != mask) i++;
     meeting *m = &w->meetings[i];
@@ -90,14 +84,16 @@ const char *emu_warp(uint32_t mask, const void *own, size_t n_bytes, const char 
         m->mask = mask;
         m->arrived = 0;
     }
-    uint32_t phase = m->phase;
-    char *all = &m->brought[phase & 1][0][0];
+    char *all = m->brought[m->phase & 1];
     if (m->arrived >> lane & 1) emu_die("%s: lane %d comes twice", where, lane);
+    if (m->arrived && m->n_bytes != n_bytes)
+        emu_die("%s: lanes of %08x come with other operations", where, mask);
+    m->n_bytes = n_bytes;
     m->arrived |= 1u << lane;
     if (n_bytes == 4) /* the most of them by far */
-        memcpy(all + lane * 64, own, 4);
+        memcpy(all + lane * 4, own, 4);
     else if (n_bytes)
-        memcpy(all + lane * 64, own, n_bytes);
+        memcpy(all + (uint32_t)lane * n_bytes, own, n_bytes);
     if (mask & w->exited) emu_die("%s: lanes %08x of its mask have ended", where, mask & w->exited);
     if (((m->arrived | w->absent) & mask) == mask) {
         if (last) last(context, all);

@@ -8,11 +8,9 @@
 /* What lane `from` brings, for a T of at most 8 bytes. */
 template <class T> static inline T emu_from_lane(uint32_t mask, T own, int from, const char *where)
 {
-    const char *all = emu_warp(mask, &own, sizeof own, where);
-    T value;
+    const T *all = emu_warp(mask, own, where);
     if (!(mask >> from & 1)) emu_die("%s: reads lane %d, which is not in %08x", where, from, mask);
-    memcpy(&value, all + from * 64, sizeof value);
-    return value;
+    return all[from];
 }
 
 template <class T> static inline T __shfl_sync(uint32_t mask, T own, int from, int width = 32)
@@ -44,18 +42,15 @@ static inline T __shfl_down_sync(uint32_t mask, T own, unsigned by, int width = 
 
 static inline void __syncwarp(uint32_t mask = 0xFFFFFFFFu)
 {
-    emu_warp(mask, nullptr, 0, "syncwarp");
+    emu_warp(mask, "syncwarp");
 }
 
 static inline unsigned __ballot_sync(uint32_t mask, int vote)
 {
     uint32_t own = vote != 0, all_votes = 0;
-    const char *all = emu_warp(mask, &own, sizeof own, "ballot");
-    for (int i = 0; i < 32; i++) {
-        if (!(mask >> i & 1)) continue;
-        memcpy(&own, all + i * 64, sizeof own);
-        all_votes |= own << i;
-    }
+    const uint32_t *all = emu_warp(mask, own, "ballot");
+    for (int i = 0; i < 32; i++)
+        if (mask >> i & 1) all_votes |= all[i] << i;
     return all_votes;
 }
 
@@ -71,13 +66,10 @@ static inline int __all_sync(uint32_t mask, int vote)
 
 template <class T> static inline T __reduce_max_sync(uint32_t mask, T own)
 {
-    const char *all = emu_warp(mask, &own, sizeof own, "redux");
-    T largest = own, other;
-    for (int i = 0; i < 32; i++) {
-        if (!(mask >> i & 1)) continue;
-        memcpy(&other, all + i * 64, sizeof other);
-        if (other > largest) largest = other;
-    }
+    const T *all = emu_warp(mask, own, "redux");
+    T largest = own;
+    for (int i = 0; i < 32; i++)
+        if ((mask >> i & 1) && all[i] > largest) largest = all[i];
     return largest;
 }
 

@@ -185,17 +185,14 @@ BRIM_DEVICE void st_shared_v4_u32(uint32_t addr, uint32_t x, uint32_t y, uint32_
 
 template <bool transposed> BRIM_DEVICE void emu_ldmatrix(uint32_t (&r)[4], uint32_t addr)
 {
-    const char *row = (const char *)emu_shared(addr, 16, 16);
     struct bundle {
         uint16_t x[8];
     } own;
-    memcpy(&own, row, 16);
-    const char *all = emu_warp(0xFFFFFFFF, &own, 16, "ldmatrix");
+    memcpy(&own, emu_shared(addr, 16, 16), 16);
+    const bundle *all = emu_warp(0xFFFFFFFF, own, "ldmatrix");
     int lane = emu_lane(), g = lane >> 2, c = 2 * (lane & 3);
     for (int i = 0; i < 4; i++) {
-        auto at = [&](int matrix_row, int col) {
-            return (uint32_t)((const bundle *)(all + (8 * i + matrix_row) * 64))->x[col];
-        };
+        auto at = [&](int matrix_row, int col) { return (uint32_t)all[8 * i + matrix_row].x[col]; };
         r[i] = transposed ? at(c, g) | at(c + 1, g) << 16 : at(g, c) | at(g, c + 1) << 16;
     }
 }
@@ -213,11 +210,15 @@ BRIM_DEVICE void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t addr)
 template <bool transposed> BRIM_DEVICE void emu_stmatrix(uint32_t addr, const uint32_t (&r)[4])
 {
     uint16_t *row = (uint16_t *)emu_shared(addr, 16, 16);
-    const char *all = emu_warp(0xFFFFFFFF, r, 16, "stmatrix");
+    struct bundle {
+        uint32_t pair[4];
+    } brought;
+    memcpy(&brought, r, 16);
+    const bundle *all = emu_warp(0xFFFFFFFF, brought, "stmatrix");
     int lane = emu_lane(), i = lane >> 3, own = lane & 7;
     for (int col = 0; col < 8; col++) {
         int g = transposed ? col : own, c = transposed ? own : col; /* who holds the element */
-        uint32_t pair = ((const uint32_t *)(all + (4 * g + c / 2) * 64))[i];
+        uint32_t pair = all[4 * g + c / 2].pair[i];
         row[col] = (uint16_t)(pair >> 16 * (c & 1));
     }
     emu_stored(addr, 16);

@@ -9,21 +9,21 @@
 
 BRIM_DEVICE void wgmma_fence(void)
 {
-    emu_warp(0xFFFFFFFF, nullptr, 0, "wgmma.fence");
+    emu_warp(0xFFFFFFFF, "wgmma.fence");
 }
 
 BRIM_DEVICE void wgmma_commit(void)
 {
-    emu_warp(0xFFFFFFFF, nullptr, 0, "wgmma.commit_group");
+    emu_warp(0xFFFFFFFF, "wgmma.commit_group");
     emu_commit(EMU_WGMMA);
 }
 
 /* What is not yet done is kept by the warp's lane 0 for all; nobody passes before it is. */
 template <int n_pending> BRIM_DEVICE void wgmma_wait(void)
 {
-    emu_warp(0xFFFFFFFF, nullptr, 0, "wgmma.wait_group");
+    emu_warp(0xFFFFFFFF, "wgmma.wait_group");
     emu_wait(EMU_WGMMA, n_pending);
-    emu_warp(0xFFFFFFFF, nullptr, 0, "wgmma.wait_group");
+    emu_warp(0xFFFFFFFF, "wgmma.wait_group");
 }
 
 template <int n> BRIM_DEVICE void wgmma_pin(float (&r)[n])
@@ -77,11 +77,11 @@ BRIM_DEVICE void emu_wgmma(float *d, const uint32_t *a, uint64_t desc_a, uint64_
         uint32_t a[4];
     } own = {d, desc_a, desc_b, {0, 0, 0, 0}};
     if (a) memcpy(own.a, a, 16);
-    const char *all = emu_warp(0xFFFFFFFF, &own, sizeof own, "wgmma");
+    const part *all = emu_warp(0xFFFFFFFF, own, "wgmma");
     if (emu_lane() == 0) {
         emu_product *p = new emu_product;
         for (int i = 0; i < 32; i++) {
-            const part *x = (const part *)(all + i * 64);
+            const part *x = &all[i];
             if (x->desc_a != desc_a || x->desc_b != desc_b)
                 emu_die("wgmma: lanes of a warp bring different descriptors");
             p->d[i] = x->d;
