@@ -288,11 +288,10 @@ static brim_status check_projection(struct bench_case *c, const struct brim_weig
         status = brim_fail(err, BRIM_E_NO_MEMORY, "bench: no memory for the check of %s", c->name);
     for (int64_t o = 0; o < p->n_out && status == BRIM_OK; o++) {
         brim_weight_row_f32(weight, o, w);
-        for (int r = 0; r < 3; r++) {
-            double sum = 0;
-            for (int64_t i = 0; i < p->n_in; i++) sum += (double)x[rows[r] * p->n_in + i] * w[i];
-            want[r * p->n_out + o] = (float)sum;
-        }
+        double sum[3] = {0}; /* side by side: three chains of additions */
+        for (int64_t i = 0; i < p->n_in; i++)
+            for (int r = 0; r < 3; r++) sum[r] += (double)x[rows[r] * p->n_in + i] * w[i];
+        for (int r = 0; r < 3; r++) want[r * p->n_out + o] = (float)sum[r];
     }
     size_t y_bytes = (size_t)(p->n_row * p->n_out) * 2;
     for (int i = 0; i < c->n_impl && status == BRIM_OK; i++) {

@@ -46,13 +46,14 @@ void brim_weight_row_f32(const struct brim_weight *w, int64_t row, float *out)
         brim_dtype_to_f32(w->dtype, at, n_in, out);
         return;
     case BRIM_WEIGHT_AFFINE4:
-        for (size_t i = 0; i < n_in; i++) {
-            size_t g = file_row * (n_in / (size_t)w->group) + i / (size_t)w->group;
+        for (size_t first = 0, group = (size_t)w->group; first < n_in; first += group) {
+            size_t g = file_row * (n_in / group) + first / group;
+            float scale = brim_dtype_load(w->dtype, w->scales, g);
+            float bias = brim_dtype_load(w->dtype, w->biases, g);
             /* little-endian words, least significant nibble first: byte i/2, low nibble when even
              */
-            int q = at[i / 2] >> (i % 2 * 4) & 15;
-            out[i] = brim_dtype_load(w->dtype, w->scales, g) * (float)q +
-                     brim_dtype_load(w->dtype, w->biases, g);
+            for (size_t i = first; i < first + group && i < n_in; i++)
+                out[i] = scale * (float)(at[i / 2] >> (i % 2 * 4) & 15) + bias;
         }
         return;
     case BRIM_WEIGHT_Q4_0:
