@@ -117,6 +117,34 @@ def w4_stream_parts():
                f"{us(end)} | {us(join) if join else '-'} | {us(c['start'] + steps + end + join)} | {float(r['us']):.1f} |")
 
 
+def w4_fill():
+    """Of plans with several tiles of tokens: how the time goes with the rows that the last one has, against that of a full one."""
+    found, shares = {}, (3 / 8, 1 / 2, 5 / 8, 1)
+    for r in rows_of("w4_sweep.csv"):
+        if r["kernel"] == "stream":
+            tokens, slabs, split = (int(n) for n in re.fullmatch(r"(\d+) tokens (\d) slabs split (\d)", r["plan"]).groups())
+            tiles = math.ceil(int(r["M"]) / tokens)
+            if tiles > 1:
+                found.setdefault((r["projection"], tokens, slabs, split, tiles), {})[int(r["M"])] = float(r["us"])
+    widths = {r["projection"]: int(r["out"]) for r in rows_of("w4_gemv.csv") if r["out"] != "0"}
+    yield "| projection, rows | tile, CTAs of a cluster | CTAs | full, us | to 3/8 filled | to 1/2 | to 5/8 | more |"
+    yield "|---|---|---:|---:|---:|---:|---:|---:|"
+    for (key, tokens, slabs, split, tiles), us in found.items():
+        fill = {m: m / tokens - tiles + 1 for m in us}
+        if min(fill.values()) > 3 / 8:
+            continue
+        full = statistics.median(us[m] for m in sorted(us)[-8:])
+        n_cta = math.ceil(widths[key] / (64 * slabs)) * tiles * split
+        cells, low = [], 0
+        for share in shares:
+            ms = [m for m in us if low < fill[m] <= share]
+            step = max(abs(us[m + 1] / us[m] - 1) for m in ms if m + 1 in us)
+            cells.append(f"{round(100 * (statistics.median(us[m] for m in ms) / full - 1))}, {100 * step:.0f}")
+            low = share
+        yield (f"| {GEMV_SHAPES[key]}, {min(us)} to {max(us)} | {64 * slabs} x {tokens}, {split} | "
+               f"{n_cta if split > 1 else min(n_cta, 132)} | {full:.1f} | " + " | ".join(cells) + " |")
+
+
 def w4_gemv():
     """Of each shape and kernel the row that the sweep has first, which is the chosen plan's."""
     found = {}
@@ -195,20 +223,24 @@ def levels():
 
 
 def progression():
-    samples = collections.defaultdict(lambda: ([], []))
-    for run in json.loads((RESULTS / "progression.json").read_text(encoding="utf-8")):
-        for variant in run["variants"]:
-            prefill, decode = samples[run["input_len"], run["output_len"], variant["name"]]
-            prefill += variant["prefill_tps"]["samples"]
-            decode += variant["decode_tps"]["samples"]
+    """Every level of one build's programs; the peers, and what that run left out, from the run that had them, beside its own hopper."""
+    files = [collections.defaultdict(lambda: ([], [])) for _ in range(2)]
+    for samples, name in zip(files, ("progression.json", "progression_peers.json")):
+        for run in json.loads((RESULTS / name).read_text(encoding="utf-8")):
+            for variant in run["variants"]:
+                prefill, decode = samples[run["input_len"], run["output_len"], variant["name"]]
+                prefill += variant["prefill_tps"]["samples"]
+                decode += variant["decode_tps"]["samples"]
     order = ["dense", "matvec", "fused", "attention", "tiled", "split-k", "hopper", "transformers", "transformers-int4", "mlx"]
     yield "| prompt / output | variant | processes | first token ms | prefill tok/s | decode tok/s | hopper / it: prefill | decode |"
     yield "|---|---|---:|---:|---:|---:|---:|---:|"
-    for n_input, n_output, name in sorted(samples, key=lambda k: (k[0], order.index(k[2]))):
+    for n_input, n_output, name in sorted({*files[0], *files[1]}, key=lambda k: (k[0], order.index(k[2]))):
+        samples = next(f for f in files if (n_input, n_output, name) in f)
         prefill, decode = samples[n_input, n_output, name]
         rate, then = statistics.median(prefill), statistics.median(decode)
-        ours = [statistics.median(values) for values in samples.get((n_input, n_output, "hopper"), ())]
-        ratios = "- | -" if name == "hopper" or not ours else f"{ours[0] / rate:.2f} | {ours[1] / then:.2f}"
+        hopper = next(f[n_input, n_output, "hopper"] for f in (samples, *files) if (n_input, n_output, "hopper") in f)
+        ours = [statistics.median(values) for values in hopper]
+        ratios = "- | -" if name == "hopper" else f"{ours[0] / rate:.2f} | {ours[1] / then:.2f}"
         yield (f"| {n_input} / {n_output} | {name} | {len(prefill)} | {1e3 * n_input / rate:.2f} | {rate:,.0f} | {then:,.0f} | "
                f"{ratios} |")
 
@@ -378,7 +410,7 @@ def kda_serial():
                f"{normal['serial_us']} | {normal['split_us']} | {weak['split_us'] if weak else '-'} |")
 
 
-TABLES = {f.__name__: f for f in (w4_peers, w4_missed, w4_stream_parts, w4_gemv, w4_split, crossover, operators, progression, levels, profile,
+TABLES = {f.__name__: f for f in (w4_peers, w4_missed, w4_stream_parts, w4_fill, w4_gemv, w4_split, crossover, operators, progression, levels, profile,
                                   kda_peers, kda_softplus, kda_sweep, kda_chunks, kda_weak, kda_serial)}
 
 
