@@ -3,6 +3,8 @@
 # gpu_check.sh [--programs DIR] [-j N] PART...: check and measure on this machine's GPU; -j N: N parts at a time.
 #   all                 every part below but sweep-kda: what checks (N at a time), then what times, one after the other
 #   w4 kda              every form of an operator against its fp64 reference
+#   kda-first           the first KDA call of a process is as fast as the second and needs no memory: takes all that there
+#                       is, so part of kda only where no other part runs beside it
 #   peers               the Python binding on torch tensors, against float64 and flash-linear-attention, which is
 #                       found by PYTHONPATH (fla-core's wheel, unpacked, will do); BRIM_LIBRARY names the library
 #   bench-peers         torch and flash-linear-attention beside brim (bench/peers/w4_peers.py, kda_peers.py)
@@ -71,15 +73,16 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
 fi
 # The times are taken when everything has been checked, and not if a check failed.
 if [ "$*" = all ]; then
-    "$0" --programs "$programs" -j "$jobs" w4 w4-op model-kernels model kda peers sanitize || exit
+    "$0" --programs "$programs" -j "$jobs" w4 w4-op model-kernels model kda peers sanitize &&
+        "$0" --programs "$programs" kda-first || exit
     set -- sweep-w4 bench-w4 bench-w4-op bench-model-kernels bench-operators bench-kda bench-peers bench-model bench-progression
     jobs=1
 fi
 # Several parts at a time: each by a call of its own, whose output follows when it ends.
 if [ "$jobs" -gt 1 ] && [ $# -gt 1 ]; then
     for part in "$@"; do
-        case $part in bench-* | sweep-*)
-            echo "error: '$part' times: run it alone"
+        case $part in bench-* | sweep-* | kda-first)
+            echo "error: '$part' needs the GPU to itself: run it alone"
             exit 2
             ;;
         esac
@@ -87,7 +90,7 @@ if [ "$jobs" -gt 1 ] && [ $# -gt 1 ]; then
     logs=$(mktemp -d)
     for part in "$@"; do
         [ "$(jobs -rp | wc -l)" -lt "$jobs" ] || wait -n
-        "$0" --programs "$programs" "$part" >"$logs/$part" 2>&1 &
+        GPU_SHARED=1 "$0" --programs "$programs" "$part" >"$logs/$part" 2>&1 &
     done
     wait
     for part in "$@"; do
@@ -140,7 +143,9 @@ for part in "$@"; do
         step kda-split.log "$programs/gpu_check_kda_split"
         step kda-sound.log "$programs/gpu_check_kda_sound" "$root/tests/golden/kda_split_seeds.txt"
         step kda-join.log "$programs/gpu_check_kda_join"
+        [ -n "${GPU_SHARED:-}" ] || step kda-first.log "$programs/gpu_check_kda_first"
         ;;
+    kda-first) step kda-first.log "$programs/gpu_check_kda_first" ;;
     sanitize | sanitize-*)
         read -r group tool < <(tr - ' ' <<<"${part#sanitize}")
         limit=1200 step "$part.log" env OUT="$out/$part" "$root/tools/gpu_sanitize.sh" --programs "$programs" \

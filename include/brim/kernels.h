@@ -169,7 +169,9 @@ typedef struct brim_kda_plan {
 /* Zero everything, then set scale = 128^-1/2, head_dim = 128 and qkv_dtype = BF16. */
 BRIM_API void brim_kda_args_init(brim_kda_args *args);
 /* BRIM_OK if brim_kda_prefill would start, apart from the size of the workspace; else the reason.
- */
+ * This, _workspace_bytes and _plan_make also bring the code of what such a call launches onto the
+ * current device, so that the first call is as fast as the second and needs no memory but the
+ * workspace; who does not ask has that done by the first call. */
 BRIM_API BRIM_MUST_USE brim_status brim_kda_supported(const brim_kda_args *args, brim_error *err);
 /* For these arguments alone: fewer tokens, sequences or heads may take another route and need more.
  * A workspace for several calls has the most that any of them needs. */

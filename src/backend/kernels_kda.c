@@ -30,10 +30,17 @@ static brim_status plan_any(const brim_kda_args *args, struct brim_kda_schedule 
     return brim_kda_cuda_supported(args, schedule->route, err);
 }
 
+static const struct brim_kda_split_plan *segments_of(const struct brim_kda_schedule *schedule)
+{
+    return schedule->split.length ? &schedule->split : NULL;
+}
+
 brim_status brim_kda_plan_make(const brim_kda_args *args, brim_kda_plan *plan, brim_error *err)
 {
     struct brim_kda_schedule schedule;
-    return plan_any(args, &schedule, plan, err);
+    BRIM_TRY(plan_any(args, &schedule, plan, err));
+    if (args->device == BRIM_KERNEL_CPU) return BRIM_OK;
+    return brim_kda_cuda_load(args, schedule.route, segments_of(&schedule), err);
 }
 
 brim_status brim_kda_supported(const brim_kda_args *args, brim_error *err)
@@ -75,8 +82,7 @@ brim_status brim_kda_prefill(const brim_kda_args *args, brim_error *err)
     BRIM_REQUIRE(err, (uintptr_t)args->workspace % 128 == 0 || plan.workspace_bytes == 0,
                  BRIM_E_ALIGNMENT, "kda: the workspace is not 128-byte aligned");
     if (args->device == BRIM_KERNEL_CUDA)
-        return brim_kda_cuda_launch(args, schedule.route,
-                                    schedule.split.length ? &schedule.split : NULL, err);
+        return brim_kda_cuda_launch(args, schedule.route, segments_of(&schedule), err);
     if (!strcmp(plan.route, "cpu-ref")) return brim_kda_ref(args, err);
     return brim_kda_cpu(args, BRIM_KDA_FP32, err);
 }

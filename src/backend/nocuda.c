@@ -31,6 +31,15 @@ brim_status brim_kda_cuda_supported(const brim_kda_args *args, enum brim_kda_rou
     return no_kda(err);
 }
 
+brim_status brim_kda_cuda_load(const brim_kda_args *args, enum brim_kda_route route,
+                               const struct brim_kda_split_plan *split, brim_error *err)
+{
+    (void)split;
+    (void)args;
+    (void)route;
+    return no_kda(err);
+}
+
 brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route route,
                                  const struct brim_kda_split_plan *split, brim_error *err)
 {

@@ -84,6 +84,10 @@ brim_status brim_cuda_current_sm(int *n_sm, brim_error *err)
 brim_status brim_launch_kernel(const char *name, const void *kernel, struct brim_launch_shape shape,
                                cudaStream_t stream, const void *params, brim_error *err)
 {
+    if (shape.load) {
+        cudaFuncAttributes found; /* asking for them loads it */
+        return brim_cuda_check(cudaFuncGetAttributes(&found, kernel), name, err);
+    }
     if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return BRIM_OK;
     /* Static shared memory counts too: asked for well before the 48 KB that need no asking. */
     if (shape.smem_bytes > 32 * 1024)

@@ -14,6 +14,8 @@ struct brim_launch_shape {
     unsigned cluster;    /* CTAs per cluster along x; 0 or 1: none */
     bool pdl;            /* may start before its predecessor ends: the kernel waits by
                             griddepcontrol.wait before it touches what that one wrote */
+    bool load;           /* runs nothing: brings the kernel's code onto the current device, which
+                            its first launch does otherwise */
 };
 
 /* cudaError_t -> brim_status with a sentence naming `what`. */

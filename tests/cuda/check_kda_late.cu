@@ -46,6 +46,7 @@ static __device__ __forceinline__ void late_here(unsigned who, int point, int ch
 #define brim_kda_launch_out late_launch_out
 #define brim_kda_cuda_processors late_processors
 #define brim_kda_cuda_supported late_supported
+#define brim_kda_cuda_load late_load
 #define brim_kda_cuda_launch late_launch
 #define brim_kda_cuda_workspace_init late_workspace_init
 #include "cuda/kda/c6_m64.cu"

@@ -49,6 +49,7 @@ static __device__ __forceinline__ void delay_here(int point, int chunk, bool hel
 #define brim_kda_launch_c8_m128 delayed_launch_c8_m128
 #define brim_kda_cuda_processors delayed_processors
 #define brim_kda_cuda_supported delayed_supported
+#define brim_kda_cuda_load delayed_load
 #define brim_kda_cuda_launch delayed_launch
 #define brim_kda_cuda_workspace_init delayed_workspace_init
 #include "cuda/kda/c4_m128.cu"

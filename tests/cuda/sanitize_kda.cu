@@ -16,6 +16,7 @@
 
 #define brim_kda_launch_queue few_launch_queue
 #define brim_kda_cuda_supported few_supported
+#define brim_kda_cuda_load few_load
 #define brim_kda_cuda_launch few_launch
 #define brim_kda_cuda_workspace_init few_workspace_init
 #define brim_kda_cuda_processors few_processors_of_kda

@@ -45,6 +45,7 @@ static __device__ __forceinline__ void stamp_hook(int point, int chunk)
 #define brim_kda_launch_split traced_launch_split
 #define brim_kda_cuda_processors traced_processors
 #define brim_kda_cuda_supported traced_supported
+#define brim_kda_cuda_load traced_load
 #define brim_kda_cuda_launch traced_launch
 #define brim_kda_cuda_workspace_init traced_workspace_init
 #include "cuda/kda/c4_m128.cu"

@@ -4,11 +4,12 @@
 
 struct emu_device emu_device_default(void)
 {
-    struct emu_device d = {1, 9, 0, CUDART_VERSION, (size_t)8 << 30, 0};
+    struct emu_device d = {1, 9, 0, CUDART_VERSION, (size_t)8 << 30, 0, 0};
     if (const char *text = getenv("BRIM_EMU_DEVICES")) d.n_device = atoi(text);
     if (const char *text = getenv("BRIM_EMU_CC")) sscanf(text, "%d.%d", &d.cc_major, &d.cc_minor);
     if (const char *text = getenv("BRIM_EMU_DRIVER")) d.driver_version = atoi(text);
     if (const char *text = getenv("BRIM_EMU_MEMORY")) d.total_bytes = strtoull(text, nullptr, 10);
+    if (const char *text = getenv("BRIM_EMU_CODE")) d.code_bytes = strtoull(text, nullptr, 10);
     return d;
 }
 

@@ -2,7 +2,7 @@
  * For tests on the emulator: the device that the runtime reports, failures of its calls, and what
  * has been called so far. For C and C++. The environment sets the device of a program that has no
  * test in it: BRIM_EMU_DEVICES, BRIM_EMU_CC ("8.0"), BRIM_EMU_DRIVER ("12040"), BRIM_EMU_MEMORY
- * (bytes). */
+ * and BRIM_EMU_CODE (bytes). */
 #ifndef BRIM_EMU_DEVICE_H
 #define BRIM_EMU_DEVICE_H
 
@@ -17,6 +17,7 @@ struct emu_device {
     int n_device, cc_major, cc_minor;
     int driver_version; /* 13000 = 13.0; 0: no driver at all */
     size_t total_bytes; /* of device memory */
+    size_t code_bytes;  /* of it, what each kernel takes at its first use and keeps */
     int launch_error;   /* what every launch reports instead of its work; 0: none */
 };
 

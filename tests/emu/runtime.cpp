@@ -539,7 +539,7 @@ extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEv
 struct known_kernel {
     emu_kernel what;
     size_t smem_bytes; /* dynamic shared memory it has been allowed */
-    bool large_cluster;
+    bool large_cluster, loaded;
 };
 
 static std::mutex kernel_lock;
@@ -548,7 +548,7 @@ static std::map<const void *, known_kernel> &kernels = *new std::map<const void 
 void emu_kernel_known(const void *kernel, emu_kernel what)
 {
     std::lock_guard<std::mutex> hold(kernel_lock);
-    auto made = kernels.emplace(kernel, known_kernel{what, SMEM_FREE_BYTES, false});
+    auto made = kernels.emplace(kernel, known_kernel{what, SMEM_FREE_BYTES, false, false});
     if (made.second) return;
     if (made.first->second.what.call != what.call) /* another file's instance of the same caller */
         made.first->second.what = what;
@@ -569,6 +569,28 @@ extern "C" cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAtt
     return cudaSuccess;
 }
 
+/* Its code comes to the device at its first use, and stays. kernel_lock is held. */
+static cudaError_t load(known_kernel *k)
+{
+    std::lock_guard<std::mutex> hold(memory_lock);
+    if (k->loaded) return cudaSuccess;
+    if (used_bytes + emu_device.code_bytes > emu_device.total_bytes)
+        return emu_fail(cudaErrorMemoryAllocation);
+    used_bytes += emu_device.code_bytes;
+    k->loaded = true;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes,
+                                             const void *kernel)
+{
+    std::lock_guard<std::mutex> hold(kernel_lock);
+    auto found = kernels.find(kernel);
+    if (found == kernels.end()) return emu_fail(cudaErrorInvalidDeviceFunction);
+    attributes->maxDynamicSharedSizeBytes = (int)found->second.smem_bytes;
+    return load(&found->second);
+}
+
 extern "C" cudaError_t cudaFuncGetName(const char **name, const void *kernel)
 {
     std::lock_guard<std::mutex> hold(kernel_lock);
@@ -586,6 +608,7 @@ extern "C" cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, con
         std::lock_guard<std::mutex> hold(kernel_lock);
         auto found = kernels.find(kernel);
         if (found == kernels.end()) return emu_fail(cudaErrorInvalidDeviceFunction);
+        if (cudaError_t code = load(&found->second)) return code;
         k = found->second;
     }
     if (emu_device.launch_error) return emu_fail((cudaError_t)emu_device.launch_error);

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include <atomic>
+
 #include "cuda/kda/launch.cuh"
 
 brim_status brim_kda_cuda_processors(int64_t *n_processor, brim_error *err)
@@ -87,6 +89,51 @@ static kda_params params_of(const brim_kda_args *args)
     return p;
 }
 
+/* The launches of a call, one behind the other. Of no sequence and no slot: their kernels are
+ * loaded. */
+static brim_status enqueue(const kda_params &p, enum brim_kda_route route, bool join,
+                           int64_t n_slot, cudaStream_t stream, brim_error *err)
+{
+    if (p.cuts.record && !p.cuts.exact) BRIM_TRY(brim_kda_launch_split(p, n_slot, stream, err));
+    if (!join) return launchers[route](p, stream, err);
+    BRIM_TRY(brim_kda_launch_map(p, n_slot, stream, err));
+    BRIM_TRY(brim_kda_launch_join(p, stream, err));
+    return brim_kda_launch_out(p, n_slot, stream, err);
+}
+
+/* Without tokens a fixed batch has no segments, and final states to write. */
+static const struct brim_kda_split_plan *split_of(const brim_kda_args *args,
+                                                  const struct brim_kda_split_plan *split)
+{
+    return args->cu_seqlens || args->n_tok > 0 ? split : NULL;
+}
+
+brim_status brim_kda_cuda_load(const brim_kda_args *args, enum brim_kda_route route,
+                               const struct brim_kda_split_plan *split, brim_error *err)
+{
+    /* Of each choice of kernels a bit for each device that has had them loaded, so that plans in a
+     * loop ask the driver once. A device that is reset afterwards loads at its next launch. */
+    static std::atomic<uint64_t> loaded[BRIM_KDA_ROUTE_N][2][4];
+    static float somewhere;
+    int device;
+    BRIM_TRY(brim_cuda_check(cudaGetDevice(&device), "kda: current device", err));
+    kda_params p = {};
+    split = split_of(args, split);
+    p.lower_bound = args->lower_bound; /* what the launchers tell the instances of a kernel by */
+    if (split) {
+        p.cuts.record = &somewhere;
+        p.cuts.exact = split->join && split->window == 0;
+    }
+    bool join = split && split->join;
+    std::atomic<uint64_t> &on =
+        loaded[route][p.lower_bound < 0][!split ? 0 : join + p.cuts.exact + 1];
+    uint64_t bit = device < 64 ? (uint64_t)1 << device : 0;
+    if (on.load(std::memory_order_relaxed) & bit) return BRIM_OK;
+    BRIM_TRY(enqueue(p, route, join, 0, NULL, err));
+    on.fetch_or(bit, std::memory_order_relaxed);
+    return BRIM_OK;
+}
+
 brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route route,
                                  const struct brim_kda_split_plan *split, brim_error *err)
 {
@@ -105,8 +152,7 @@ brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route 
                  "kda: route %s has no kernel that finishes what segments have left",
                  brim_kda_routes[route].name);
     kda_params p = params_of(args);
-    /* without tokens a fixed batch has no segments, and final states to write */
-    if (split && !args->cu_seqlens && args->n_tok == 0) split = NULL;
+    split = split_of(args, split);
     if (split || brim_kda_routes[route].depth || route == BRIM_KDA_ROUTE_QUEUE) {
         p.control = (uint32_t *)args->workspace;
         p.ring = (char *)args->workspace + (size_t)BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES;
@@ -129,14 +175,8 @@ brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route 
             p.cuts.written = (float *)(own + split->written_at);
             p.cuts.exact = split->window == 0;
         }
-        if (!p.cuts.exact) BRIM_TRY(brim_kda_launch_split(p, split->n_slot, stream, err));
-        if (split->join) {
-            BRIM_TRY(brim_kda_launch_map(p, split->n_slot, stream, err));
-            BRIM_TRY(brim_kda_launch_join(p, stream, err));
-            return brim_kda_launch_out(p, split->n_slot, stream, err);
-        }
     }
-    return launchers[route](p, stream, err);
+    return enqueue(p, route, split && split->join, split ? split->n_slot : 0, stream, err);
 }
 
 brim_status brim_kda_cuda_workspace_init(void *workspace, size_t n_bytes, void *stream,

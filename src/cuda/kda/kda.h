@@ -19,6 +19,10 @@ brim_status brim_kda_cuda_processors(int64_t *n_processor, brim_error *err);
 /* Would the kernels take these (already checked) arguments on this route? */
 brim_status brim_kda_cuda_supported(const brim_kda_args *args, enum brim_kda_route route,
                                     brim_error *err);
+/* Bring the code of what a call launches onto the device, which else its first launch in a process
+ * does, with memory of its own. With split as below. */
+brim_status brim_kda_cuda_load(const brim_kda_args *args, enum brim_kda_route route,
+                               const struct brim_kda_split_plan *split, brim_error *err);
 /* Enqueue. The arguments have passed brim_kda_check and brim_kda_cuda_supported. With `split` the
  * segments run first and `route` computes the tasks that may not be cut; else split is NULL. */
 brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route route,

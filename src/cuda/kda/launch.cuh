@@ -6,7 +6,7 @@
 #include "cuda/kda/params.cuh"
 #include "cuda/launch.h"
 
-/* pdl: the kernel waits by itself for the launch before it. */
+/* pdl: the kernel waits by itself for the launch before it. No CTAs: it is loaded. */
 static inline brim_launch_shape kda_shape(int64_t n_cta, int cluster, int n_thread, int smem_bytes,
                                           bool pdl)
 {
@@ -16,6 +16,7 @@ static inline brim_launch_shape kda_shape(int64_t n_cta, int cluster, int n_thre
     shape.smem_bytes = smem_bytes;
     shape.cluster = cluster;
     shape.pdl = pdl;
+    shape.load = n_cta == 0;
     return shape;
 }
 

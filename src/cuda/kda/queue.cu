@@ -193,8 +193,9 @@ brim_status brim_kda_launch_queue(const kda_params &p, cudaStream_t stream, brim
     BRIM_TRY(brim_kda_cuda_processors(&n_processor, err));
     BRIM_REQUIRE(err, n_task + n_processor <= INT32_MAX, BRIM_E_SHAPE,
                  "kda: route queue counts %lld tasks in 31 bits", (long long)n_task);
-    BRIM_TRY(brim_cuda_check(cudaMemsetAsync(p.control + KDA_TICKET_WORD, 0, 4, stream),
-                             "kda: clearing the tickets", err));
+    if (n_task > 0)
+        BRIM_TRY(brim_cuda_check(cudaMemsetAsync(p.control + KDA_TICKET_WORD, 0, 4, stream),
+                                 "kda: clearing the tickets", err));
     return KDA_LAUNCH(brim_kda_queue_sm90, kda_shape(n_task < n_processor ? n_task : n_processor, 1,
                                                      QUEUE_THREADS, QUEUE_SMEM_BYTES, false));
 }

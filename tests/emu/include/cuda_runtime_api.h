@@ -156,6 +156,10 @@ typedef struct cudaLaunchConfig_t {
 } cudaLaunchConfig_t;
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute which, int value);
+struct cudaFuncAttributes {
+    int maxDynamicSharedSizeBytes; /* the one that is set here */
+};
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel);
 cudaError_t cudaFuncGetName(const char **name, const void *kernel);
 /* Of a kernel that brim_emu_kernel (cuda/launch.h) has made known: it takes one struct. */
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **args);
