@@ -290,8 +290,8 @@ static struct cuts cuts_of(const brim_kda_args *args, const struct work *work, i
 static struct brim_kda_split_plan joined(const brim_kda_args *args, const struct work *work,
                                          const struct cuts *cuts)
 {
-    struct brim_kda_split_plan split = cuts->split;
     if (args->split_exact) return cuts->exact;
+    struct brim_kda_split_plan split = cuts->split;
     brim_kda_split_plan_join(&split, work->n_seq, work->n_head);
     return split;
 }
