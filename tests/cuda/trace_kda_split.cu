@@ -161,7 +161,7 @@ static void trace(int n_tok, int n_head, bool cold, void *flush, cudaStream_t st
         if (!n_seen[k]) continue;
         for (int i = 0; i < 3; i++) std::sort(at[i][k], at[i][k] + N_REPLAY);
         static const char *const others[] = {"start",  "ready",   "behind",
-                                             "waited", "verdict", "settled"};
+                                             "waited", "verdict", "settled", "found", "asked"};
         char name[40];
         if (k < AT_PACKET)
             snprintf(name, sizeof name, "chunk %d stage %d", k / 8, k % 8);

@@ -25,7 +25,9 @@ enum kda_point {
     KDA_AT_BEHIND,    /* a thread of a launch behind the segments: its first instruction */
     KDA_AT_WAITED,    /* ... with the segments complete */
     KDA_AT_VERDICT,   /* ... with the verdict known */
-    KDA_AT_SETTLED    /* a thread of a segment's first instance, its record counted */
+    KDA_AT_SETTLED,   /* a thread of a segment's first instance, its record counted */
+    KDA_AT_FOUND,     /* a thread of a segment's CTA, the task found */
+    KDA_AT_ASKED      /* ... the first rows on their way */
 };
 #ifndef KDA_HOOK
 #define KDA_HOOK(p, point, chunk) ((void)(p), (void)(chunk))

@@ -24,9 +24,10 @@ enum {
     AT_FAIL = AT_DECIDES + 4,
     AT_UNSURE = AT_FAIL + 4,
     AT_MARK = AT_UNSURE + 4,
+    AT_TASK = (AT_MARK + 4 + 7) / 8 * 8, /* the task's words, then its segments */
     /* Shares of what the record will hold: of |S|^2 each consumer warp's, of a chunk's bound those
      * of an instance's four warps. NaN until they are there, which no cut survives. */
-    AT_WROTE = (AT_MARK + 4 + 15) / 16 * 16,
+    AT_WROTE = (AT_TASK + 12 + 15) / 16 * 16,
     AT_BEFORE = AT_WROTE + 8 * 4,
     AT_BOUND = AT_BEFORE + 8 * 4,
     AT_LARGEST = AT_BOUND + KDA_MAX_WINDOW * 16, /* largest gamma of a chunk */
@@ -43,11 +44,13 @@ BRIM_DEVICE uint32_t cut_mark(const kda_params &p, uint32_t base)
     return ((int)~own - 1) * p.cuts.length <= p.cuts.window ? ~0u : own;
 }
 
-/* Hand the packet on, then bound (b): max gamma + sum |kr_r| |w_r| over its rows, four threads a
- * row, the four warps' shares to `share`, max gamma to `largest_at` too. All that is read of the
- * packet is read before. Rows are as small as e^-160, and squares below 2^-149 are lost: each sum
- * begins with more than its roundings there can lose, so that a norm is never below the row's. */
-BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t full, uint32_t share,
+/* Bound (b) of a chunk whose packet has been handed on and is kept in its stage meanwhile: max
+ * gamma
+ * + sum |kr_r| |w_r| over its rows, four threads a row, the four warps' shares to `share`, max
+ * gamma to `largest_at` too. Rows are as small as e^-160, and squares below 2^-149 are lost: each
+ * sum begins with more than its roundings there can lose, so that a norm is never below the row's.
+ */
+BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t share,
                               uint32_t largest_at)
 {
     named_barrier_sync(s.bar, 128); /* the packet is complete */
@@ -60,8 +63,6 @@ BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t full,
         b[i] = ld_shared_v4(packet + KDA_PACKET_W + at);
     }
     float4 gamma = ld_shared_v4_f32(packet + KDA_PACKET_GAMMA + lane * 16);
-    fence_proxy_async_shared(); /* ordinary stores, read by wgmma */
-    mbarrier_arrive(full);
     float kr = KDA_SQUARES_LOST, w = KDA_SQUARES_LOST;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -236,17 +237,15 @@ static __device__ __noinline__ void settle(const kda_params &p)
     int tid = threadIdx.x & 127, lane = tid & 31;
     if (tid == 0) mbarrier_arrive(done);
     if (threadIdx.x >= 256 + 128) return;
-    uint32_t slot = blockIdx.x / (unsigned)p.n_value_head;
-    int head = (int)(blockIdx.x - slot * (unsigned)p.n_value_head);
-    int64_t seq = kda_slot_seq(p, slot), step = (int64_t)p.n_value_head * KDA_RECORD_FLOATS;
-    uint32_t *words = kda_cut_words(p, seq, head);
-    uint32_t n_chunk = (uint32_t)kda_chunks_of(p, seq), length = (uint32_t)p.cuts.length;
+    uint2 at = ld_shared_v2(base + AT_TASK);
+    uint32_t *words = (uint32_t *)((uint64_t)at.y << 32 | at.x);
+    uint32_t n_chunk = ld_shared_u32(base + AT_TASK + 8), length = (uint32_t)p.cuts.length;
     uint32_t n_segment = (n_chunk + length - 1) / length;
-    const float *first = kda_record(p, kda_first_slot(p, seq), head);
+    float *record = p.cuts.record + (int64_t)blockIdx.x * KDA_RECORD_FLOATS;
     mbarrier_wait(done, 0);
     if (tid < 32) {
         if (__builtin_expect(ld_shared_u32(base + AT_UNSURE) != 0, 0)) window_again(p, base);
-        record_write(kda_record(p, slot, head), base, lane);
+        record_write(record, base, lane);
         if (lane == 0 && atom_add_acq_rel_gpu(words + KDA_CUT_SETTLED, 1) == n_segment - 1)
             st_shared_u32(base + AT_DECIDES, 1);
     }
@@ -255,12 +254,14 @@ static __device__ __noinline__ void settle(const kda_params &p)
         /* cuts behind one that is marked have no complete records, and may fail or hold */
         uint32_t mark =
             ld_relaxed_gpu(words + KDA_CUT_DROP); /* not waited for before the records */
+        int64_t step = (int64_t)p.n_value_head * KDA_RECORD_FLOATS;
+        const float *first = record - (int64_t)~ld_shared_u32(base + AT_MARK) * step;
         bool hold = true;
         for (uint32_t s = 1 + tid; hold && s < n_segment; s += 128) {
             if ((int64_t)s * p.cuts.length <= p.cuts.window)
                 continue; /* begins with the sequence */
             hold = cut_holds(p, first + s * step, first + (s - 1) * step);
-            if (!hold) atomicMax((unsigned *)(raw + (base + AT_FAIL - smem_u32(raw))), ~s);
+            if (!hold) atom_max_shared(base + AT_FAIL, ~s);
         }
         named_barrier_sync(1, 128);
         if (tid == 0) {
@@ -273,6 +274,15 @@ static __device__ __noinline__ void settle(const kda_params &p)
         }
     }
     KDA_HOOK(p, KDA_AT_SETTLED, 0);
+}
+
+/* Out of the way of those that have none. */
+static __device__ __noinline__ void zero_tail(const kda_params &p, int seq, int head)
+{
+    kda_task t = {};
+    t.seq = seq;
+    t.head = head;
+    kda_zero_tail(p, t, threadIdx.x - 256, 256);
 }
 
 template <bool bounded>
@@ -294,8 +304,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         n_chunk = kda_chunks_of(p, seq);
     if (begin == 0) {
         if (tid == 0) words[KDA_CUT_KEEP] = 0; /* until whoever decides knows better */
-        if (tid >= 256 && p.offset_bytes)
-            kda_zero_tail(p, kda_task_of(p, seq, head), tid - 256, 256);
+        if (tid >= 256 && p.offset_bytes) zero_tail(p, (int)seq, head);
     }
     if (begin < 0 || begin >= n_chunk)
         return; /* offsets that fall may give a slot before the first */
@@ -319,18 +328,23 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     int instance = (tid - 256) >> 7, within = tid & 127;
     bool preparing = tid >= 256 && instance < t.n_chunk;
     kda_first first;
+    KDA_HOOK(p, KDA_AT_FOUND, 0);
     if (preparing)
         first = kda_prep_ask<layout>(p, t, s, base + AT_WORK + instance * KDA_FULL_BYTES,
                                      1 + instance, within, instance);
+    KDA_HOOK(p, KDA_AT_ASKED, 0);
     if (tid == 0) {
         for (int i = 0; i < N_STAGE; i++) {
             mbarrier_init(full + 8 * i, 128);
-            mbarrier_init(empty + 8 * i, 8);
+            mbarrier_init(empty + 8 * i, 9); /* and one of the packet's instance */
         }
         mbarrier_init(done, 8 + N_INSTANCE);
         mbarrier_init(gone, 8);
         for (uint32_t at = stop; at < base + AT_MARK; at += 4) st_shared_u32(at, 0);
         st_shared_u32(base + AT_MARK, ~(uint32_t)index);
+        st_shared_v2_u32(base + AT_TASK, (uint32_t)(uint64_t)words,
+                         (uint32_t)((uint64_t)words >> 32));
+        st_shared_u32(base + AT_TASK + 8, (uint32_t)n_chunk);
         fence_mbarrier_init();
     }
     if (tid < (AT_END - AT_WROTE) / 4)
@@ -374,9 +388,10 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                              own = ld_shared_u32(base + AT_MARK);
                     if ((mark >= own) | (any != 0)) st_shared_u32(own_stop, 1);
                 });
+                fence_proxy_async_shared(); /* ordinary stores, read by wgmma */
+                mbarrier_arrive(full + 8 * stage);
                 if (c < range.quiet && range.zero) {
-                    window_bound(s, packet, full + 8 * stage, base + AT_BOUND + 16 * c,
-                                 base + AT_LARGEST + 4 * c);
+                    window_bound(s, packet, base + AT_BOUND + 16 * c, base + AT_LARGEST + 4 * c);
                     named_barrier_sync(s.bar, 128);
                     if (within == 0 && window_far(range.quiet, base)) {
                         atomicMax(drop, cut_mark(p, base));
@@ -384,10 +399,8 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                         st_shared_u32(own_stop, 1);
                     }
                     named_barrier_sync(s.bar, 128);
-                } else {
-                    fence_proxy_async_shared();
-                    mbarrier_arrive(full + 8 * stage);
                 }
+                if (within == 0) mbarrier_arrive(empty + 8 * stage); /* its own reads */
                 KDA_HOOK(p, KDA_AT_PACKET, c);
             }
             cp_async_wait<0>();

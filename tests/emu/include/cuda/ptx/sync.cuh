@@ -151,6 +151,15 @@ BRIM_DEVICE uint32_t atom_add_shared(uint32_t addr, uint32_t value)
     return __atomic_fetch_add((uint32_t *)emu_shared(addr, 4, 4), value, __ATOMIC_RELAXED);
 }
 
+BRIM_DEVICE void atom_max_shared(uint32_t addr, uint32_t value)
+{
+    emu_moved();
+    uint32_t *at = (uint32_t *)emu_shared(addr, 4, 4), old = __atomic_load_n(at, __ATOMIC_RELAXED);
+    while (old < value &&
+           !__atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
 /* ---- clusters -------------------------------------------------------------------------------- */
 
 BRIM_DEVICE uint32_t cluster_ctarank(void)
