@@ -24,7 +24,7 @@ enum {
     AT_FAIL = AT_DECIDES + 4,
     AT_UNSURE = AT_FAIL + 4,
     AT_MARK = AT_UNSURE + 4,
-    AT_TASK = (AT_MARK + 4 + 7) / 8 * 8, /* the task's words, then its segments */
+    AT_TASK = (AT_MARK + 4 + 7) / 8 * 8, /* address of the task's words, chunks of its sequence */
     /* Shares of what the record will hold: of |S|^2 each consumer warp's, of a chunk's bound those
      * of an instance's four warps. NaN until they are there, which no cut survives. */
     AT_WROTE = (AT_TASK + 12 + 15) / 16 * 16,
@@ -44,29 +44,22 @@ BRIM_DEVICE uint32_t cut_mark(const kda_params &p, uint32_t base)
     return ((int)~own - 1) * p.cuts.length <= p.cuts.window ? ~0u : own;
 }
 
-/* Bound (b) of a chunk whose packet has been handed on and is kept in its stage meanwhile: max
- * gamma
- * + sum |kr_r| |w_r| over its rows, four threads a row, the four warps' shares to `share`, max
- * gamma to `largest_at` too. Rows are as small as e^-160, and squares below 2^-149 are lost: each
- * sum begins with more than its roundings there can lose, so that a norm is never below the row's.
- */
+/* Bound (b) of a chunk whose packet has been handed on, and is kept in its stage until it is taken:
+ * max gamma + sum |kr_r| |w_r| over its rows, four threads a row, the four warps' shares to
+ * `share`, max gamma to `largest_at` too. Rows are as small as e^-160, and squares below 2^-149 are
+ * lost: each sum begins with more than its roundings there can lose, so that a norm is never below
+ * the row's. */
 BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t share,
                               uint32_t largest_at)
 {
     named_barrier_sync(s.bar, 128); /* the packet is complete */
     int row = s.tid >> 2, quarter = s.tid & 3, warp = s.tid >> 5, lane = s.tid & 31;
-    uint4 a[4], b[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        uint32_t at = kda_panel_at(row, quarter * 4 + i);
-        a[i] = ld_shared_v4(packet + KDA_PACKET_KR + at);
-        b[i] = ld_shared_v4(packet + KDA_PACKET_W + at);
-    }
-    float4 gamma = ld_shared_v4_f32(packet + KDA_PACKET_GAMMA + lane * 16);
     float kr = KDA_SQUARES_LOST, w = KDA_SQUARES_LOST;
-#pragma unroll
+#pragma unroll 1 /* a short segment waits for code more than for numbers */
     for (int i = 0; i < 4; i++) {
-        uint32_t x[4] = {a[i].x, a[i].y, a[i].z, a[i].w}, y[4] = {b[i].x, b[i].y, b[i].z, b[i].w};
+        uint32_t at = packet + kda_panel_at(row, quarter * 4 + i);
+        uint4 a = ld_shared_v4(at + KDA_PACKET_KR), b = ld_shared_v4(at + KDA_PACKET_W);
+        uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             kr = fmaf(bf16_lo(x[j]), bf16_lo(x[j]), kr);
@@ -80,10 +73,11 @@ BRIM_DEVICE void window_bound(const kda_prep &s, uint32_t packet, uint32_t share
         kr += __shfl_xor_sync(0xFFFFFFFF, kr, i);
         w += __shfl_xor_sync(0xFFFFFFFF, w, i);
     }
-    float sum = sqrtf(kr) * sqrtf(w);
+    float sum = sqrt_approx(kr) * sqrt_approx(w);
 #pragma unroll
     for (int i = 4; i < 32; i <<= 1) sum += __shfl_xor_sync(0xFFFFFFFF, sum, i);
     if (warp == 0) {
+        float4 gamma = ld_shared_v4_f32(packet + KDA_PACKET_GAMMA + lane * 16);
         float largest = fmaxf(fmaxf(gamma.x, gamma.y), fmaxf(gamma.z, gamma.w));
 #pragma unroll
         for (int i = 16; i > 0; i >>= 1)
@@ -106,9 +100,11 @@ BRIM_DEVICE float chunk_bound(uint32_t bounds, int c)
  * below the largest gamma, it is left to the CTA's end. */
 BRIM_DEVICE bool window_far(int n_quiet, uint32_t base)
 {
-    __threadfence_block();
-    if (atom_add_shared(base + AT_COUNT, 1) != (uint32_t)n_quiet - 1) return false;
-    __threadfence_block();
+    if (n_quiet > 1) {
+        __threadfence_block();
+        if (atom_add_shared(base + AT_COUNT, 1) != (uint32_t)n_quiet - 1) return false;
+        __threadfence_block();
+    }
     float product = 1, least = 1;
 #pragma unroll 1 /* what is not executed is fetched all the same */
     for (int i = 0; i < n_quiet; i++) product *= chunk_bound(base + AT_BOUND, i);
@@ -227,7 +223,7 @@ BRIM_DEVICE bool cut_holds(const kda_params &p, const float *own, const float *l
 /* The end of a preparation instance. When the CTA's record is complete the first instance counts
  * it, and that of the last of a task's CTAs decides, a thread a cut: its time is on the way of the
  * whole call. The task's words are then as the next call wants them but for KEEP, which the launch
- * behind reads. What it needs is found anew, not held in registers while the packets are prepared.
+ * behind reads. What it needs waits in shared memory, not in registers, while packets are prepared.
  */
 static __device__ __noinline__ void settle(const kda_params &p)
 {

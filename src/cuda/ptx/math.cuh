@@ -15,6 +15,14 @@ BRIM_DEVICE float ex2_approx(float x)
     return y;
 }
 
+/* Of numbers below 2^-126 too. */
+BRIM_DEVICE float sqrt_approx(float x)
+{
+    float y;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 BRIM_DEVICE float rsqrt_approx(float x)
 {
     float y;

@@ -18,6 +18,11 @@ BRIM_DEVICE float ex2_approx(float x)
     return emu_flush(exp2f(emu_flush(x)));
 }
 
+BRIM_DEVICE float sqrt_approx(float x)
+{
+    return sqrtf(x);
+}
+
 BRIM_DEVICE float rsqrt_approx(float x)
 {
     return emu_flush(1 / sqrtf(emu_flush(x)));
