@@ -496,6 +496,10 @@ int main(int argc, char **argv)
     /* Blocks of 128 rows: they need a multiprocessor for each. */
     check_attention_bad_values(PREFILL, 68, 64, BRIM_DTYPE_F16, 100, 140);
     if (!is_short) check_attention_bad_values(PREFILL, 68, 128, BRIM_DTYPE_F16, 100, 390);
+    /* The ring of two stages goes round, to whole tiles of 128 keys and to a part of one. */
+    attention_case whole(2, 1, 64, BRIM_DTYPE_F16, 640), part(2, 1, 128, BRIM_DTYPE_F16, 600);
+    check_attention_rows(whole, PREFILL, 560, 80, 4);
+    check_attention_rows(part, PREFILL, 510, 90, 4);
     check_attention_rotating(6, 2, 24, BRIM_DTYPE_BF16, true, 30, 2);
     printf("%d passed, %d failed, 0 skipped\n", n_passed, n_failed);
     return n_failed != 0;

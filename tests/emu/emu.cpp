@@ -152,6 +152,7 @@ static fiber *next_fiber(cta *c)
             lanes = (~0u >> (32 - n)) << (lane + 1 - n);
         }
         warp *of = &c->warps[w];
+        if (w == c->held) lanes = 0;
         if (of->watching & lanes) look_at_watches(c, w, of->watching & lanes);
         fiber *f = nullptr;
         if (uint32_t ready = of->ready & lanes) {
@@ -321,18 +322,37 @@ static void deliver(cta *c, unsigned at_least)
     }
 }
 
+/* Turns alone keep all warps abreast. What counts on that shows when one falls behind, now by
+ * little, now by far. */
+static void choose_held(cta *c)
+{
+    if (c->n_held > 0) {
+        c->n_held--;
+    } else {
+        c->held = -1;
+        uint32_t draw = emu_random();
+        if (draw % 32 == 0) {
+            c->held = (int)(draw / 32 % (unsigned)((c->n_thread + 31) / 32));
+            c->n_held = 1 << (emu_random() % 8);
+        }
+    }
+}
+
 /* Turn after turn: each lets every thread that can run do so once. */
 void emu::cta_run(cta *c)
 {
     while (c->n_live > 0) {
         uint64_t moves = c->moves->load(std::memory_order_relaxed);
         deliver(c, 0);
+        if (seed) choose_held(c);
         c->at = seed ? (int)(emu_random() % (unsigned)c->n_thread) : 0;
         c->step = seed && (emu_random() & 1) ? -1 : 1;
         c->n_left = c->n_thread;
         if (fiber *f = next_fiber(c)) {
             switch_to(c, &c->scheduler_sp, f);
         } else {
+            c->held = -1;
+            c->n_held = 0;
             deliver(c, 1);
         }
         if (c->moves->load(std::memory_order_relaxed) == moves) sched_yield();

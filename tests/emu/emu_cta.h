@@ -102,6 +102,7 @@ struct cta {
     watch *watches;
     void *scheduler_sp;
     int at, step, n_left; /* of this turn: the next thread, to which side it goes on, how many */
+    int held, n_held;     /* a warp that is left behind, -1: none; for how many turns yet */
     std::atomic<uint64_t> *moves;
     unsigned
         n_unwaited; /* arrivals at the cluster's barrier, in that phase, without a wait so far */

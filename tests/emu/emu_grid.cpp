@@ -74,6 +74,8 @@ static void run_clusters(place *at, cta *c, char *stacks)
             w->n_meeting = 0;
         }
         c->n_unwaited = 0;
+        c->held = -1;
+        c->n_held = 0;
         for (int i = 0; i < c->n_thread; i++)
             fiber_make(&c->fibers[i], stacks + (size_t)i * STACK_BYTES, i, run->block);
         c->n_live = c->n_thread;
