@@ -17,8 +17,8 @@ struct emu_device {
     int n_device, cc_major, cc_minor;
     int driver_version; /* 13000 = 13.0; 0: no driver at all */
     size_t total_bytes; /* of device memory */
-    size_t code_bytes;  /* of it, what each kernel takes at its first use and keeps */
     int launch_error;   /* what every launch reports instead of its work; 0: none */
+    size_t code_bytes;  /* of the memory, what each kernel takes at its first use and keeps */
 };
 
 /* What is reported from the next call on; a test may write it while no call is running. */
