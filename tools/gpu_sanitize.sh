@@ -29,7 +29,7 @@ list=()
 add() { [[ "$1 $2" =~ ${pattern:-.} ]] && list+=("$*"); }
 
 # The ways of handing over, alone: reports here are the tool's own (docs/verification.md).
-for way in relay pair turns load acked join counted; do add racecheck "handover/$way" 100 - "$programs/gpu_sanitize_barrier" $way; done
+for way in relay pair turns load acked join counted kept; do add racecheck "handover/$way" 100 - "$programs/gpu_sanitize_barrier" $way; done
 # What cluster barriers cost: threads of each of 8 blocks, barriers but one.
 # shellcheck disable=SC2086 # two words
 for size in "128 4" "1024 1" "1024 4"; do add racecheck "cluster/${size/ /x}" 100 - "$programs/gpu_sanitize_barrier" cluster $size; done
@@ -166,7 +166,7 @@ wait
     done
 } | awk -F, -v OFS=, '$2 ~ /^handover/ { n = split($5, k, " "); for (i = 1; i <= n; i++) seen[$2, k[i]] = 1 }
     $1 == "racecheck" && $8 == "reports" { # the ways that a route hands over by
-        ways = $2 ~ /^kda\/m64-/ ? "pair turns" : $2 ~ /^kda\/pair-/ ? "pair" : $2 ~ /^kda\/(c[0-9]-|split-(bound|free)-weak)/ ? "load acked" : $2 ~ /^kda\/split.*-wide$/ ? "counted" : ""
+        ways = $2 ~ /^kda\/m64-/ ? "pair turns" : $2 ~ /^kda\/pair-/ ? "pair" : $2 ~ /^kda\/c[0-9]-/ ? "load acked" : $2 ~ /^kda\/split-(bound|free)-weak/ ? "load acked pair turns" : $2 ~ /^kda\/split.*-wide$/ ? "counted kept" : ""
         if ($2 ~ /^handover/) ways = substr($2, 10)
         n = split($5, k, " ")
         known = n > 0

@@ -3,7 +3,7 @@
  * kernel of its own and correct by the PTX memory model, for racecheck beside the kernels: what is
  * reported here too is no fault of theirs (docs/verification.md). Every number is checked; exit
  * status 1 on a wrong one.
- *     sanitize_barrier relay|pair|turns|load|acked|join|counted
+ *     sanitize_barrier relay|pair|turns|load|acked|join|counted|kept
  *     sanitize_barrier cluster N_THREAD N_ROUND */
 #include <string.h>
 
@@ -286,6 +286,49 @@ static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_counted(hand
     for (int i = 0; i < N_READER; i++) p.sum[i] = a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w;
 }
 
+/* kept: a group writes a stage, of which each thread tells the readers, meets at a named barrier,
+ * reads what its other threads have written, meets again, and one of its threads arrives, beside
+ * the readers' warps, at the mbarrier that the next writers wait for. Groups and stages as in
+ * relay. */
+static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_kept(handover p)
+{
+    enum { STAGES = CROSSED_STAGES };
+    __shared__ __align__(128) char raw[STAGES * STAGE_BYTES + 16 * STAGES + 16];
+    uint32_t base = smem_u32(raw), full = base + STAGES * STAGE_BYTES, free = full + 8 * STAGES;
+    uint32_t wrong = free + 8 * STAGES; /* has a writer read another number than was written */
+    if (threadIdx.x == 0) {
+        st_shared_u32(wrong, 0);
+        init_all(full, STAGES, N_WRITER);
+        init_all(free, STAGES, N_READER / 32 + 1);
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+    int group = (int)(threadIdx.x - N_READER) / N_WRITER, i = threadIdx.x % N_WRITER;
+    float sum = 0, kept = 0;
+    for (int c = 0; c < N_CHUNK; c++) {
+        uint32_t s = (uint32_t)c % STAGES, use = (uint32_t)c / STAGES;
+        uint32_t stage = base + s * STAGE_BYTES;
+        if (threadIdx.x < N_READER) {
+            mbarrier_wait(full + 8 * s, use & 1);
+            sum += read_stage(stage);
+            __syncwarp();
+            if ((threadIdx.x & 31) == 0) mbarrier_arrive(free + 8 * s);
+        } else if (group == c % 2) {
+            if (use > 0) mbarrier_wait(free + 8 * s, (use - 1) & 1);
+            st_shared_f32(stage + 4 * i, (float)(128 * c + i));
+            mbarrier_arrive(full + 8 * s);
+            named_barrier_sync(1 + group, N_WRITER);
+            kept += ld_shared_f32(stage + 4 * ((i + N_WRITER / 2) % N_WRITER)) -
+                    (float)(128 * c + (i + N_WRITER / 2) % N_WRITER);
+            named_barrier_sync(1 + group, N_WRITER);
+            if (i == 0) mbarrier_arrive(free + 8 * s);
+        }
+    }
+    if (kept != 0) st_shared_u32(wrong, 1);
+    __syncthreads();
+    if (threadIdx.x < N_READER) p.sum[threadIdx.x] = ld_shared_u32(wrong) ? -1 : sum;
+}
+
 /* cluster: what a cluster barrier of 8 blocks costs. In every round each thread gives the next
  * block's a number; two sets of them, so that a barrier a round is enough. */
 static __global__ void __launch_bounds__(1024, 1) brim_sanitize_cluster(handover p)
@@ -337,21 +380,22 @@ static brim_status run(const char *way, const handover &p, brim_launch_shape sha
     if (!strcmp(way, "turns")) return BRIM_LAUNCH(brim_sanitize_turns, shape, 0, p, err);
     if (!strcmp(way, "join")) return BRIM_LAUNCH(brim_sanitize_join, shape, 0, p, err);
     if (!strcmp(way, "counted")) return BRIM_LAUNCH(brim_sanitize_counted, shape, 0, p, err);
+    if (!strcmp(way, "kept")) return BRIM_LAUNCH(brim_sanitize_kept, shape, 0, p, err);
     if (!strcmp(way, "cluster")) return BRIM_LAUNCH(brim_sanitize_cluster, shape, 0, p, err);
     return BRIM_LAUNCH(brim_sanitize_load, shape, 0, p, err);
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const ways[] = {"relay", "pair", "turns",   "load",
-                                       "acked", "join", "counted", "cluster"};
+    static const char *const ways[] = {"relay", "pair",    "turns", "load",   "acked",
+                                       "join",  "counted", "kept",  "cluster"};
     const char *way = NULL;
     for (const char *w : ways)
         if (argc >= 2 && !strcmp(argv[1], w)) way = w;
     bool cluster = way && !strcmp(way, "cluster");
     int n_thread = cluster && argc == 4 ? atoi(argv[2]) : 0;
     if (!way || argc != (cluster ? 4 : 2) || (cluster && (n_thread < 32 || n_thread > 1024))) {
-        printf("sanitize_barrier relay|pair|turns|load|acked|join|counted\n"
+        printf("sanitize_barrier relay|pair|turns|load|acked|join|counted|kept\n"
                "sanitize_barrier cluster N_THREAD N_ROUND\n");
         return 2;
     }
@@ -371,7 +415,8 @@ int main(int argc, char **argv)
                   cluster ? atoi(argv[3]) : 0};
     brim_launch_shape shape = {};
     shape.grid = dim3(n_cta), shape.cluster = n_cta;
-    shape.block = dim3(turns || !strcmp(way, "relay") ? RELAY_THREAD : N_THREAD);
+    shape.block =
+        dim3(turns || !strcmp(way, "relay") || !strcmp(way, "kept") ? RELAY_THREAD : N_THREAD);
     if (cluster) shape.block = dim3((unsigned)n_thread);
     if (run(way, p, shape, &err) != BRIM_OK) {
         printf("FAIL %s: %s\n", way, err.text);
