@@ -26,11 +26,10 @@ def cause_of(a, b):
         return f"{a['kernel']} gives way to {b['kernel']}: {'faster' if faster else 'slower'}"
     if a["kernel"].startswith("gemv"):
         return "gemv: x is loaded four rows at a time" if m == 4 else "gemv: another number of rows"
-    if a["plan"] == b["plan"] and a["kernel"] == "stream" and m % int(a["plan"].split()[0]):
-        tokens = int(a["plan"].split()[0])
-        if m > tokens and m % tokens <= tokens // 2:
+    tokens = int(a["plan"].split()[0])
+    if a["plan"] == b["plan"] and (a["kernel"] == "cluster" or m % tokens):
+        if a["kernel"] == "stream" and m > tokens and m % tokens <= tokens // 2:
             return f"stream: the last tile of tokens is filled by less than half ({m % tokens} of {tokens} rows)"
-    if a["plan"] == b["plan"] and (a["kernel"] == "cluster" or m % int(a["plan"].split()[0])):
         return "the clock: same plan and same tiles on both sides; median of 5"
     if a["kernel"] == "cluster":
         same = a["plan"].split(" tokens ")[1] == b["plan"].split(" tokens ")[1]

@@ -3,8 +3,8 @@
 # gpu_check.sh [--programs DIR] [-j N] PART...: check and measure on this machine's GPU; -j N: N parts at a time.
 #   all                 every part below but sweep-kda: what checks (N at a time), then what times, one after the other
 #   w4 kda              every form of an operator against its fp64 reference
-#   kda-first           the first KDA call of a process is as fast as the second and needs no memory: takes all that there
-#                       is, so part of kda only where no other part runs beside it
+#   kda-first           the first KDA call of a process takes less than three times the second's time and no memory: it
+#                       takes all that there is, so part of kda only where no other part runs beside it
 #   peers               the Python binding on torch tensors, against float64 and flash-linear-attention, which is
 #                       found by PYTHONPATH (fla-core's wheel, unpacked, will do); BRIM_LIBRARY names the library
 #   bench-peers         torch and flash-linear-attention beside brim (bench/peers/w4_peers.py, kda_peers.py)
@@ -13,7 +13,7 @@
 #   w4-op               the public W4 operator: values, launches, bits, refusals
 #   model-kernels       the model's own kernels and the sampler against plain C
 #   model               the whole engine: goldens at every level, CPU beside GPU
-#   sanitize[-GROUP[-TOOL]]  GROUP w4, model or kda: compute-sanitizer's TOOL (default: memcheck, synccheck, racecheck and
+#   sanitize[-GROUP[-TOOL]]  GROUP w4, model, kda or cluster: compute-sanitizer's TOOL (default: memcheck, synccheck, racecheck and
 #                       initcheck) over small selections, 12 at a time (gpu_sanitize.sh, which WAITING is for)
 #   bench-model         rates of a synthetic Qwen3-4B at every level, and where a step's time goes; the command
 #                       brim and libbrim.so lie in DIR or above it
@@ -33,6 +33,18 @@ brim=${BRIM:-}
 jobs=1
 . "$root/tools/gpu_programs.sh"
 [ $# -gt 0 ] || set -- w4 w4-op kda
+for part in "$@"; do
+    case $part in
+    w4 | w4-op | model | model-kernels | kda | kda-first | peers | sanitize | sweep-kda | sweep-w4) ;;
+    bench-w4 | bench-w4-op | bench-model | bench-model-kernels | bench-operators | bench-kda | bench-peers | bench-progression) ;;
+    sanitize-*)
+        [[ $part =~ ^sanitize-(w4|model|kda|cluster)(-(memcheck|synccheck|racecheck|initcheck))?$ ]] ||
+            refuse "'$part': sanitize[-GROUP[-TOOL]]; see --help"
+        ;;
+    all) [ $# = 1 ] || refuse "part all has every other: name it alone" ;;
+    *) refuse "no part is called '$part'; see --help" ;;
+    esac
+done
 for place in "$programs" "$programs/.."; do [ -n "$brim" ] || [ ! -x "$place/brim" ] || brim=$place/brim; done
 export LD_LIBRARY_PATH=$programs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # what gpu_pack.sh put beside brim
 out=${OUT:-out}
@@ -82,9 +94,7 @@ fi
 if [ "$jobs" -gt 1 ] && [ $# -gt 1 ]; then
     for part in "$@"; do
         case $part in bench-* | sweep-* | kda-first)
-            echo "error: '$part' needs the GPU to itself: run it alone"
-            exit 2
-            ;;
+            refuse "'$part' needs the GPU to itself: run it alone" ;;
         esac
     done
     logs=$(mktemp -d)
@@ -207,10 +217,6 @@ for part in "$@"; do
                 --include-split-k --iterations 30 --context 16 --context 32 --context 64 --context 128 --context 2048 \
                 $projections --launch "$launch" --cold "$cold"
         done
-        ;;
-    *)
-        echo "error: no part is called '$part'; see the head of $0"
-        exit 2
         ;;
     esac
 done

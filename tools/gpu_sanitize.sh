@@ -21,8 +21,6 @@ pattern=$(
     IFS='|'
     echo "$*"
 )
-mkdir -p "$out/sanitize"
-rm -f "$out"/sanitize/*
 
 # Each line: tool, selection, seconds, kernels (substrings of their names; - all), program and arguments.
 list=()
@@ -107,7 +105,18 @@ for tool in memcheck synccheck initcheck; do
     add $tool w4/gemv 100 - "$programs/gpu_check_gemv" short
 done
 
-[ ${#list[@]} -gt 0 ] || { echo "error: no selection is called '$pattern'" && exit 2; }
+# All that may be refused, before the last run's logs go.
+selected=$(printf '%s\n' "${list[@]}" | cut -d' ' -f1,2)
+for part in "$@"; do
+    if [ -z "$selected" ] || ! grep -qE -- "$part" <<<"$selected"; then refuse "no selection matches '$part'"; fi
+done
+command -v "$sanitizer" >/dev/null || refuse "there is no '$sanitizer'; SANITIZER names it (the CUDA toolkit has one)"
+for job in "${list[@]}"; do
+    read -r _ _ _ _ program _ <<<"$job"
+    [ -x "$program" ] || refuse "there is no program '$program'; --programs names their directory"
+done
+mkdir -p "$out/sanitize"
+rm -f "$out"/sanitize/*
 version=$("$sanitizer" --version 2>/dev/null | sed -n 's/^Version //p')
 
 # kinds LOG: what racecheck's reports are about, as "store/load bulk/load": who wrote, who read or wrote as well.
@@ -164,15 +173,27 @@ wait
         read -r tool name _ <<<"$job"
         cat "$out/sanitize/$tool-${name//\//-}.log.csv"
     done
-} | awk -F, -v OFS=, '$2 ~ /^handover/ { n = split($5, k, " "); for (i = 1; i <= n; i++) seen[$2, k[i]] = 1 }
-    $1 == "racecheck" && $8 == "reports" { # the ways that a route hands over by
-        ways = $2 ~ /^kda\/m64-/ ? "pair turns" : $2 ~ /^kda\/pair-/ ? "pair" : $2 ~ /^kda\/c[0-9]-/ ? "load acked" : $2 ~ /^kda\/split-(bound|free)-weak/ ? "load acked pair turns" : $2 ~ /^kda\/split.*-wide$/ ? "counted kept" : ""
-        if ($2 ~ /^handover/) ways = substr($2, 10)
+} | awk -F, -v OFS=, 'BEGIN { # the ways that each hands over by, gates aside
+        ways["kda/m64"] = "pair turns"
+        ways["kda/pair"] = "pair"
+        n = split("c4-m128 c4-m64 c5-m64 c6-m64 c8-m128", ring, " ")
+        for (i = 1; i <= n; i++) ways["kda/" ring[i]] = "load acked"
+        ways["kda/split-weak"] = "load acked pair turns" # of the serial launch behind
+        ways["kda/split-wide"] = ways["kda/split-join-wide"] = "counted kept"
+    }
+    $2 ~ /^handover/ { # by itself alone
+        ways[$2] = substr($2, 10)
+        n = split($5, k, " ")
+        for (i = 1; i <= n; i++) seen[$2, k[i]] = 1
+    }
+    $1 == "racecheck" && $8 == "reports" {
+        name = $2
+        sub(/-(bound|free)/, "", name)
         n = split($5, k, " ")
         known = n > 0
         for (i = 1; i <= n; i++) {
             found = 0
-            m = split(ways, w, " ")
+            m = split(ways[name], w, " ")
             for (j = 1; j <= m; j++) found = found || ("handover/" w[j], k[i]) in seen
             known = known && found
         }
