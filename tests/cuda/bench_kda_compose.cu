@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Two ways to a segment's state map from the packets of its chunks, M_c = diag(gamma) - kr^T W:
  *   columns   M as 128 more value columns, by map.cu's own code: U = -W M, M <- gamma M + kr^T U
- *   composed  kr^T W formed as an operand [128][128] in shared memory, then M <- gamma M - (kr^T W)
- * M Both read M, and U or kr^T W, as sums of two bf16 ("pairs"); composed also as single ones,
+ *   composed  P = kr^T W formed as an operand [128][128] in shared memory, then M <- gamma M - P M
+ * Both read M, and U or P, as sums of two bf16 ("pairs"); composed also as single ones,
  * which the join may not do (docs/numerics.md, "Joining"). Composed by two warpgroups that form the
  * next operand between two products ("in turn"), or with a third that forms it meanwhile
  * ("beside"). K2 alone has two or three packets resident in shared memory; with K1 two instances
@@ -380,7 +380,7 @@ static std::vector<float> reference(int head, int n_chunk, int period)
     return map;
 }
 
-/* Root mean square of the difference over that of b, the worst of three heads. */
+/* Root mean square of the difference over that of b, which is one head of a. */
 static double apart(const std::vector<float> &a, const std::vector<float> &b, int head)
 {
     double difference = 0, size = 0;
@@ -449,7 +449,7 @@ static const struct measured {
 enum { N_MEASURED = sizeof ways / sizeof *ways };
 
 /* Each at `n_chunk` chunks against fp64, the worst of three heads. Composed of pairs its error may
- * be a tenth above the columns' under any packets, and from the same ones they lie within what the
+ * be a fifth above the columns' under any packets, and from the same ones they lie within what the
  * maps' own check allows (check_kda_join.c). */
 static void check(map_args a, int n_chunk, cudaStream_t stream, double (&error)[N_MEASURED])
 {
