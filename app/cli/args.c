@@ -93,10 +93,16 @@ static void print_option(const struct args_option *option)
     putchar('\n');
 }
 
+/* Between a command and its arguments, of which there may be none. */
+static const char *blank(const struct args_command *command)
+{
+    return *command->positional ? " " : "";
+}
+
 static void print_help(const struct args_command *command)
 {
-    printf("usage: brim %s [options] %s\n\n%s\n", command->name, command->positional,
-           command->about);
+    printf("usage: brim %s [options]%s%s\n\n%s\n", command->name, blank(command),
+           command->positional, command->about);
     for (int g = 0; g < ARGS_MAX_GROUP && command->groups[g].options; g++) {
         printf("\n%s:\n", command->groups[g].title);
         for (size_t i = 0; i < command->groups[g].n_option; i++)
@@ -227,8 +233,8 @@ bool args_parse(const struct args_command *command, int argc, char **argv,
         const char *word = argv[i];
         if (only_words || word[0] != '-' || !word[1]) {
             if (!positional || words->n >= command->max_positional) {
-                cli_error("unexpected argument '%s' (usage: brim %s %s)", word, command->name,
-                          command->positional);
+                cli_error("unexpected argument '%s' (usage: brim %s%s%s)", word, command->name,
+                          blank(command), command->positional);
                 return false;
             }
             if (!list_add(words, word)) {
@@ -250,7 +256,8 @@ bool args_parse(const struct args_command *command, int argc, char **argv,
         }
     }
     if (words->n < command->min_positional) {
-        cli_error("missing argument (usage: brim %s %s)", command->name, command->positional);
+        cli_error("missing argument (usage: brim %s%s%s)", command->name, blank(command),
+                  command->positional);
         return false;
     }
     return !command->check || command->check();

@@ -45,11 +45,11 @@ bool bench_statistics(const double *values, size_t n, struct bench_stats *out)
 bool bench_numbers(const char *option, const char *text, int64_t low, int64_t high, int64_t *out,
                    size_t capacity, size_t *n)
 {
-    while (true) {
+    for (const char *at = text;;) {
         char word[32];
-        size_t len = strcspn(text, ",");
+        size_t len = strcspn(at, ",");
         if (len >= sizeof(word)) len = 0;
-        memcpy(word, text, len);
+        memcpy(word, at, len);
         word[len] = 0;
         if (*n == capacity) {
             cli_error("--%s: at most %zu values", option, capacity);
@@ -61,9 +61,18 @@ bool bench_numbers(const char *option, const char *text, int64_t low, int64_t hi
             return false;
         }
         (*n)++;
-        if (!text[len]) return true;
-        text += len + 1;
+        if (!at[len]) return true;
+        at += len + 1;
     }
+}
+
+bool bench_writable(const char *path)
+{
+    if (!path || !strcmp(path, "-")) return true;
+    FILE *file = fopen(path, "a");
+    if (file && fclose(file) == 0) return true;
+    cli_error("cannot write '%s': %s", path, strerror(errno));
+    return false;
 }
 
 void bench_processor_name(char *text, size_t capacity)

@@ -43,4 +43,8 @@ bool bench_check(brim_engine *engine, bool activations_int8, const float *refere
 bool bench_numbers(const char *option, const char *text, int64_t low, int64_t high, int64_t *out,
                    size_t capacity, size_t *n);
 
+/* Can FILE of --json-output be written (NULL and "-": yes)? Asked before anything is measured; what
+ * the file holds stays until there are results. Reports what is wrong. */
+bool bench_writable(const char *path);
+
 #endif

@@ -221,7 +221,7 @@ static int bench_cuda(const struct cuda_options *options, const int64_t *n_tok, 
 
 int cmd_bench_kda(int argc, char **argv)
 {
-    const char *device = "cpu", *tokens = "512,2048", *heads = "1,4";
+    const char *device = "cpu", *tokens = NULL, *heads = NULL;
     struct cuda_options cuda = {0};
     int64_t n_repeat = 5, n_thread = 1, check_heads = 0, n_tok[MAX_SHAPE], n_head[MAX_SHAPE];
     size_t n_tokens = 0, n_heads = 0;
@@ -255,6 +255,12 @@ int cmd_bench_kda(int argc, char **argv)
     };
     int code;
     if (!args_parse(&command, argc, argv, NULL, &code)) return code;
+    if (cuda.set && (tokens || heads)) {
+        cli_error("bench kda: a --set has its own tokens and heads");
+        return CLI_USAGE;
+    }
+    if (!tokens) tokens = "512,2048";
+    if (!heads) heads = "1,4";
     if (!bench_numbers("tokens", tokens, 1, 1 << 20, n_tok, MAX_SHAPE, &n_tokens) ||
         !bench_numbers("heads", heads, 1, 4096, n_head, MAX_SHAPE, &n_heads))
         return CLI_USAGE;

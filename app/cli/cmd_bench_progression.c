@@ -199,15 +199,16 @@ static bool parse_variant(const char *text, struct variant *out)
     return true;
 }
 
-/* Does the library run this tier here? Asked of an engine, since only the library knows. */
-static bool tier_works(const char *tier)
+/* Does the library run this tier here? Asked of an engine, since only the library knows; err: why
+ * not, or NULL. */
+static bool tier_works(const char *tier, brim_error *err)
 {
     brim_engine_options options;
     bench_engine_options(&options, NULL);
     options.n_thread = 1;
     options.cpu_tier = tier;
     brim_engine *engine = NULL;
-    brim_status status = brim_engine_open(&engine, args.model, &options, NULL);
+    brim_status status = brim_engine_open(&engine, args.model, &options, err);
     brim_engine_close(&engine);
     return status == BRIM_OK;
 }
@@ -221,7 +222,7 @@ static size_t all_variants(struct variant *variants)
     }
     if (on_cuda()) return n;
     for (size_t t = 0; t < sizeof(tiers) / sizeof(tiers[0]); t++) {
-        if (!tier_works(tiers[t])) continue;
+        if (!tier_works(tiers[t], NULL)) continue;
         for (size_t l = 0; l < sizeof(levels) / sizeof(levels[0]); l++) {
             if (!level_exists(levels[l])) continue;
             struct variant *v = &variants[n++];
@@ -529,8 +530,11 @@ int cmd_bench_progression(int argc, char **argv)
             if (n_variant > 1 && args.n_repeat % 2) {
                 cli_error("--repeats must be even with several variants: half run in reverse");
                 code = CLI_USAGE;
-            } else if (!n_variant) {
-                cli_error("bench progression: '%s' opens on no tier of this processor", args.model);
+            } else if (!n_variant) { /* tier c runs on every processor: it is the model */
+                brim_error err = {0};
+                (void)tier_works("c", &err);
+                code = cli_fail(&err);
+            } else if (!bench_writable(args.json_output)) {
                 code = CLI_FAILED;
             } else {
                 code = cli_close_stdout(progression(variants, n_variant));

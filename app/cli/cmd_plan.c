@@ -122,6 +122,9 @@ static int plan_kda(int argc, char **argv)
              !(route && (!strcmp(route, "split") || !strcmp(route, "split-join"))))
         refusal = "plan kda: --split-length, --split-window and --split-exact need --allow-split "
                   "or a split route's name";
+    else if (exact && window)
+        refusal =
+            "plan kda: --split-exact needs no window; --split-window is of a split that skips";
     if (refusal) {
         cli_error("%s", refusal);
         return CLI_USAGE;
@@ -145,6 +148,10 @@ static int plan_kda(int argc, char **argv)
     brim_status status =
         cpu ? brim_kda_plan_cpu(&args, &plan, &err)
             : brim_kda_plan_gpu(&args, n_processor ? n_processor : 132, &plan, &err);
+    if (status == BRIM_E_UNSUPPORTED) { /* --route is no route's name there */
+        (void)cli_fail(&err);
+        return CLI_USAGE;
+    }
     if (status != BRIM_OK) return cli_fail(&err);
     char line[4096];
     brim_kda_plan_print(&plan, line, sizeof(line));

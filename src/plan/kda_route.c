@@ -380,8 +380,10 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
     const char *reason;
     int chosen = choose(&all, &reason);
     if (forced >= 0) {
-        chosen = forced == SPLIT && args->split_exact ? JOIN : forced;
-        reason = "named by the caller";
+        bool exact = forced == SPLIT && args->split_exact;
+        chosen = exact ? JOIN : forced;
+        reason = exact ? "split named by the caller; split_exact: nothing is skipped"
+                       : "named by the caller";
     }
     int serial = chosen < BRIM_KDA_ROUTE_N ? chosen : M128; /* join: its CTA, no ring */
     if (chosen == SPLIT) serial = fastest(&all, true);

@@ -43,9 +43,13 @@ check "bench kda, parts make the whole" diff <(tail -n +2 "$work/whole" | sort) 
 code 2 bench kda --device cuda --set sweep --part 4/3 --list
 code 2 bench kda --device cuda --part 1/3
 code 2 bench kda --device cuda --set nonsense
+code 2 bench kda --device cuda --set all --tokens 5 --list
+check "bench kda, a set's own tokens" grep -q 'own tokens' "$work/err"
 code 2 bench kda --set sweep
 code 2 bench kda --device gpu
 code 2 bench kda --tokens 0
+code 2 bench kda --heads 1,2,
+check "bench kda, the list that is none" grep -qF "'1,2,' is not a list" "$work/err"
 
 code 0 bench model $model -p 9,32 -n 3 -d 0,5 -r 2 -o json -q --prompt "a b"
 check "one record per test" json "[t['test'] for t in d] == ['pp9','pp32','tg3','pp9 @ d5','pp32 @ d5','tg3 @ d5',d[-1]['test']]"
@@ -78,6 +82,8 @@ code 0 bench progression $model --input-len 16 --output-len 3 --warmup 0 --repea
 check "brim's own is" json "d['checked'] and [v['checked'] for v in d['variants']] == [False, True]"
 code 1 bench progression $model --repeats 1 -q --no-check --peer 'other=false' --variant other
 code 2 bench progression $model --peer other --variant other
+code 1 bench progression "$work/none.gguf"
+check "a missing model is named" grep -q "none\.gguf.*No such file" "$work/err"
 code 2 bench progression $model --variant mlx
 code 2 bench progression $model --variant fast
 check "says what a variant is" grep -q "'fast' is neither a --peer nor LEVEL" "$work/err"
@@ -95,6 +101,10 @@ code 0 bench progression --offline --solution tiny_llm --repeats 4 --variant wee
 check "the course's rows" grep -q '^| week2-split-k | ' "$work/out"
 code 2 bench operators --model smollm2-135m -q --iterations 7 --section decode-projections
 check "says why" grep -q 'multiple of 6' "$work/err"
+code 2 bench operators --model smollm2-135m --iterations 7
+check "before anything is measured" test "$(wc -l <"$work/err")" = 1
+code 1 bench operators --model smollm2-135m --section embedding --json-output "$work/none/x"
+check "so is a file that cannot be written" test "$(wc -l <"$work/err")" = 1
 code 2 bench operators --context 9 --context 12 --context-repeats 3
 code 2 bench operators --section nonsense
 code 2 bench nonsense

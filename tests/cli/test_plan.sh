@@ -74,6 +74,10 @@ expect "kda, split named and pinned" "split 4 2 38 True" \
 expect "kda, nothing skipped" "split-join 0 True True" \
     "$(field "d['route'], d['split_window'], 50 < d['expected_us'] < 300, all(a['why_not'] for a in d['alternatives'])" \
         --tokens 16384 --heads 1 --allow-split --split-exact | tr -d "(),'")"
+expect "kda, a split by name, nothing skipped" "split-join split named by the caller; split_exact: nothing is skipped" \
+    "$(field "d['route'] + ' ' + d['reason']" --tokens 16384 --heads 1 --route split --split-exact)"
+expect "kda, nothing skipped by a window" 2 \
+    "$(code plan kda --tokens 16384 --heads 1 --route split --split-exact --split-window 3)"
 expect "kda, not measured" "m128 not measured None" \
     "$(field "d['route'], d['reason'], d['expected_us']" --tokens 8 --heads 8 | tr -d "(),'")"
 expect "kda, too many tasks for the split" "brim: error: kda: route split takes at most 256 tasks, not 300" \
@@ -88,9 +92,9 @@ expect "kda, a CPU with a thread a task" '{"route":"cpu-chunk","grid":8,"cluster
     "$(kda --device cpu --tokens 2048 --heads 8 --threads 4)"
 expect "kda, threads of a GPU" 2 "$(code plan kda --tokens 4096 --heads 8 --threads 2)"
 expect "kda, processors of a CPU" 2 "$(code plan kda --device cpu --tokens 4096 --heads 8 --processors 132)"
-expect "kda, a GPU's route on a CPU" 1 "$(code plan kda --device cpu --tokens 4096 --heads 8 --route m128)"
+expect "kda, a GPU's route on a CPU" 2 "$(code plan kda --device cpu --tokens 4096 --heads 8 --route m128)"
 expect "exit code of a forced route" 0 "$(code plan kda --tokens 1 --heads 1 --route c4-m128)"
-expect "exit code of an unknown route" 1 "$(code plan kda --tokens 1 --heads 1 --route m7)"
+expect "exit code of an unknown route" 2 "$(code plan kda --tokens 1 --heads 1 --route m7)"
 expect "exit code of more tokens than can be counted" 2 \
     "$(code plan kda --batch 1000000000 --tokens 1000000000000 --heads 1)"
 expect "exit code without heads" 2 "$(code plan kda --tokens 1)"

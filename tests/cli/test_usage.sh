@@ -112,6 +112,11 @@ run synth --preset tiny
 expect_error 2 "missing OUTPUT (usage: brim synth --preset NAME OUTPUT)"
 run quantize "$work" "$work/out4" --group 48
 expect_error 2 "--group: '48' is none of 32|64|128"
+run plan kda --help
+expect_ok
+[ "${out%%$'\n'*}" = "usage: brim plan kda [options]" ] || complain "another usage line"
+run plan kda x
+expect_error 2 "unexpected argument 'x' (usage: brim plan kda)"
 run inspect
 expect_error 2 "missing argument (usage: brim inspect MODEL)"
 exit $failed

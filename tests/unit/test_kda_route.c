@@ -534,6 +534,9 @@ static void segments_are_joined_by_name(void **state)
         args.route = names[i], args.split_exact = 1;
         assert_int_equal(brim_kda_plan_gpu(&args, 132, &split, NULL), BRIM_OK);
         assert_string_equal(split.route, "split-join");
+        assert_string_equal(split.reason,
+                            i ? "named by the caller"
+                              : "split named by the caller; split_exact: nothing is skipped");
         assert_int_equal(split.split_window, 0);
         assert_int_equal(split.workspace_bytes, plan.workspace_bytes);
     }
