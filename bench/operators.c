@@ -97,12 +97,22 @@ static struct result *find_result(const struct bench_case *c, const char *sectio
     return ok ? r : NULL;
 }
 
+/* Every order of so many implementations equally often. */
+static bool whole_orders(int n_impl)
+{
+    if (args.n_iteration % factorial(n_impl) == 0) return true;
+    cli_error("--iterations: %" PRId64 " is not a multiple of %d, the orders of %d implementations",
+              args.n_iteration, factorial(n_impl), n_impl);
+    return false;
+}
+
 static int time_case(const struct bench_case *c, const char *section)
 {
     if (c->check[0]) {
         cli_error("bench operators: %s: not timed", c->check);
         return CLI_FAILED;
     }
+    if (!whole_orders(c->n_impl)) return CLI_USAGE;
     struct result *r = find_result(c, section);
     if (!r) return cli_out_of_memory();
     for (int64_t i = -args.n_warmup; i < args.n_iteration; i++) {
@@ -419,15 +429,11 @@ static bool choose(const char *option, const struct args_list *list, const char 
     return true;
 }
 
-/* Every order equally often: three implementations of a decode's projections and, with split-K, of
- * a prefill's; two of all else, whose orders divide those. */
+/* Three implementations of a decode's projections and, with split-K, of a prefill's; two of all
+ * else, whose orders divide those. */
 static bool check_iterations(void)
 {
-    int n_impl = args.section[1] || (args.section[2] && args.include_split_k) ? 3 : 2;
-    if (args.n_iteration % factorial(n_impl) == 0) return true;
-    cli_error("--iterations: %" PRId64 " is not a multiple of %d, the orders of %d implementations",
-              args.n_iteration, factorial(n_impl), n_impl);
-    return false;
+    return whole_orders(args.section[1] || (args.section[2] && args.include_split_k) ? 3 : 2);
 }
 
 static bool settle(const struct args_list *section, const struct args_list *context,
