@@ -38,6 +38,16 @@ BRIM_DEVICE float read_stage(uint32_t stage)
     return x.x + x.y + x.z + x.w;
 }
 
+/* The same when they are there, by a reader; then its warp arrives at `free`. */
+BRIM_DEVICE float take_stage(uint32_t stage, uint32_t full, uint32_t parity, uint32_t free)
+{
+    mbarrier_wait(full, parity);
+    float sum = read_stage(stage);
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) mbarrier_arrive(free);
+    return sum;
+}
+
 /* One thread: n mbarriers that take n_arrival each; their fence comes behind the last. */
 BRIM_DEVICE void init_all(uint32_t at, int n, int n_arrival)
 {
@@ -95,10 +105,7 @@ static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_relay(ha
     for (int c = 0; c < N_CHUNK; c++) {
         uint32_t s = (uint32_t)c % STAGES, use = (uint32_t)c / STAGES, stage = base + s * BYTES;
         if (threadIdx.x < N_READER) {
-            mbarrier_wait(full + 8 * s, use & 1);
-            sum += read_stage(stage);
-            __syncwarp();
-            if ((threadIdx.x & 31) == 0) mbarrier_arrive(free + 8 * s);
+            sum += take_stage(stage, full + 8 * s, use & 1, free + 8 * s);
         } else if (group == c % 2) {
             if (use > 0) mbarrier_wait(free + 8 * s, (use - 1) & 1);
             write_crossed(stage, c, group);
@@ -215,10 +222,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1) brim_sanitize_load(handove
     for (int c = 0; c < N_CHUNK; c++) {
         uint32_t s = (uint32_t)c % N_STAGE, use = (uint32_t)c / N_STAGE;
         if (threadIdx.x < N_READER) {
-            mbarrier_wait(full + 8 * s, use & 1);
-            sum += read_stage(base + s * STAGE_BYTES);
-            __syncwarp();
-            if ((threadIdx.x & 31) == 0) mbarrier_arrive(free + 8 * s);
+            sum += take_stage(base + s * STAGE_BYTES, full + 8 * s, use & 1, free + 8 * s);
         } else if (threadIdx.x == N_READER) {
             if (use > 0) mbarrier_wait(free + 8 * s, (use - 1) & 1);
             mbarrier_arrive_expect_tx(full + 8 * s, STAGE_BYTES);
@@ -304,22 +308,19 @@ static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_kept(han
     }
     __syncthreads();
     int group = (int)(threadIdx.x - N_READER) / N_WRITER, i = threadIdx.x % N_WRITER;
+    int other = (i + N_WRITER / 2) % N_WRITER;
     float sum = 0, kept = 0;
     for (int c = 0; c < N_CHUNK; c++) {
         uint32_t s = (uint32_t)c % STAGES, use = (uint32_t)c / STAGES;
         uint32_t stage = base + s * STAGE_BYTES;
         if (threadIdx.x < N_READER) {
-            mbarrier_wait(full + 8 * s, use & 1);
-            sum += read_stage(stage);
-            __syncwarp();
-            if ((threadIdx.x & 31) == 0) mbarrier_arrive(free + 8 * s);
+            sum += take_stage(stage, full + 8 * s, use & 1, free + 8 * s);
         } else if (group == c % 2) {
             if (use > 0) mbarrier_wait(free + 8 * s, (use - 1) & 1);
             st_shared_f32(stage + 4 * i, (float)(128 * c + i));
             mbarrier_arrive(full + 8 * s);
             named_barrier_sync(1 + group, N_WRITER);
-            kept += ld_shared_f32(stage + 4 * ((i + N_WRITER / 2) % N_WRITER)) -
-                    (float)(128 * c + (i + N_WRITER / 2) % N_WRITER);
+            kept += ld_shared_f32(stage + 4 * other) - (float)(128 * c + other);
             named_barrier_sync(1 + group, N_WRITER);
             if (i == 0) mbarrier_arrive(free + 8 * s);
         }
