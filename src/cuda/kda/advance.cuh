@@ -66,17 +66,14 @@ BRIM_DEVICE void kda_state_put(T *at, int k_first, int row, int col, const float
 
 /* A few at a time: their loads are under way at once, and not all by each form on its own, as they
  * are stored: registers that several branches write cost the loop over chunks its overlap of
- * products and decay (10 % of K2). ask: `given` says whether the initial state is this task's at
- * all (where it is a constant, whose test would move the instructions of the rest, not asked). */
-template <bool ask = false>
+ * products and decay (10 % of K2). given: is the initial state this task's at all? */
 BRIM_DEVICE void kda_state_load(const kda_params &p, const kda_task &t, int row, int col,
                                 float (&s)[64], bool given = true)
 {
     enum { N_AT_ONCE = 16 };
     int64_t slot = p.state_index ? p.state_index[t.seq] : t.seq;
     bool read = p.initial && !(p.state_index && (slot < 0 || slot >= p.n_slot)) &&
-                !(p.fresh && p.fresh[t.seq]);
-    if (ask) read = read && given;
+                !(p.fresh && p.fresh[t.seq]) && given;
     int64_t at = slot * p.state_stride + (int64_t)t.head * 16384;
 #pragma unroll
     for (int i = 0; i < 64; i += N_AT_ONCE) {
@@ -346,7 +343,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
     } else if constexpr (Range::joined) {
         kda_plain_load(range.from, row, col, s);
     } else if constexpr (Range::rest) {
-        kda_state_load<true>(p, t, row, col, s, range.chunk0 == 0);
+        kda_state_load(p, t, row, col, s, range.chunk0 == 0);
     } else {
         kda_state_load(p, t, row, col, s);
     }

@@ -141,7 +141,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         }
     } else {
         help<bounded>(p, t, m, base, rank - 1, tid);
-        if (rank == 1) kda_zero_tail(p, t, tid, N_THREAD);
+        if (rank == 1) kda_zero_tail(p, t.seq, t.head, tid, N_THREAD);
     }
     cluster_sync(); /* rank 0's shared memory outlives the reads of its epoch */
 }

@@ -57,8 +57,9 @@ BRIM_DEVICE bool kda_own_row(int lane)
  * below); the eight tokens' goes to TOTAL. Between the tokens: 1 / norm of the warp's rows of q and
  * k, to NORM; q's carries the scale and 2^-mid. The squares' sums are the diagonal of X X^T on the
  * tensor cores, with rows 0-7 of X from q and 8-15 from k; an A fragment is also the B fragment of
- * its transpose. With a bound the product of a token's own q and k, with norms and scale, comes
- * along; it is returned to the lanes of kda_own_row.
+ * its transpose. They are taken in the first tokens' time, to be done when the last one is. With a
+ * bound the product of a token's own q and k, with norms and scale, comes along; it is returned to
+ * the lanes of kda_own_row.
  */
 template <class L>
 BRIM_DEVICE float kda_gate(const kda_params &p, const kda_task &t, const kda_prep &s, int chunk,
@@ -78,6 +79,20 @@ BRIM_DEVICE float kda_gate(const kda_params &p, const kda_task &t, const kda_pre
         if (i < 7) norm_fetch(i + 1);
         mma_bf16_16816(qq[i & 1], a, a[0], a[2]);
         mma_bf16_16816(kk[i & 1], a, a[1], a[3]);
+    };
+    int row = lane >> 2;
+    float own = 0;
+    auto norms = [&] {
+        float nq = rsqrt_approx((row & 1 ? qq[0][1] + qq[1][1] : qq[0][0] + qq[1][0]) + 1e-6f);
+        float nk = rsqrt_approx((row & 1 ? kk[0][3] + kk[1][3] : kk[0][2] + kk[1][2]) + 1e-6f);
+        nq = p.l2norm ? nq : 1.0f, nk = p.l2norm ? nk : 1.0f;
+        if (kda_own_row(lane))
+            st_shared_v2_u32(s.work + L::small + KDA_SMALL_NORM + (warp * 8 + row) * 8,
+                             __float_as_uint(nq * (p.scale * kda_unmid(p))), __float_as_uint(nk));
+        if constexpr (L::bounded) {
+            own = row & 1 ? kk[0][1] + kk[1][1] : kk[0][0] + kk[1][0];
+            own = own * nk * (nq * p.scale);
+        }
     };
     norm_fetch(0);
     uint32_t at = s.work + L::g + kda_tile_at(warp * 8, lane >> 1) + (lane & 1) * 8;
@@ -100,7 +115,8 @@ BRIM_DEVICE float kda_gate(const kda_params &p, const kda_task &t, const kda_pre
         for (int j = 0; j < 8; j++) {
             float raw[4];
             kda_unpack(raw, word[j]);
-            norm_step(j);
+            if (j < 4) norm_step(2 * j), norm_step(2 * j + 1);
+            if (j == 5) norms();
             float live = j < n_valid ? 1.0f : 0.0f;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -127,6 +143,7 @@ BRIM_DEVICE float kda_gate(const kda_params &p, const kda_task &t, const kda_pre
 #pragma unroll
             for (int i = 0; i < 4; i++) put(j, i, g[4 * j + i], log2e);
         }
+        norms();
     } else {
 #pragma unroll
         for (int j = 0; j < 8; j++) {
@@ -136,32 +153,18 @@ BRIM_DEVICE float kda_gate(const kda_params &p, const kda_task &t, const kda_pre
 #pragma unroll
             for (int i = 0; i < 4; i++) put(j, i, raw[i], log2e);
         }
+        norms();
     }
-    uint32_t small = s.work + L::small;
-    st_shared_v4(small + KDA_SMALL_TOTAL + warp * 512 + lane * 16,
+    st_shared_v4(s.work + L::small + KDA_SMALL_TOTAL + warp * 512 + lane * 16,
                  make_float4(sum[0], sum[1], sum[2], sum[3]));
-    int row = lane >> 2;
-    float own = 0;
-    if (kda_own_row(lane)) {
-        float nq = 1, nk = 1;
-        if (p.l2norm) {
-            nq = rsqrt_approx((row & 1 ? qq[0][1] + qq[1][1] : qq[0][0] + qq[1][0]) + 1e-6f);
-            nk = rsqrt_approx((row & 1 ? kk[0][3] + kk[1][3] : kk[0][2] + kk[1][2]) + 1e-6f);
-        }
-        st_shared_v2_u32(small + KDA_SMALL_NORM + (warp * 8 + row) * 8,
-                         __float_as_uint(nq * (p.scale * kda_unmid(p))), __float_as_uint(nk));
-        if constexpr (L::bounded) {
-            own = row & 1 ? kk[0][1] + kk[1][1] : kk[0][0] + kk[1][0];
-            own = own * nk * (nq * p.scale);
-        }
-    }
     return own;
 }
 
 /* Decayed rows of this warp's tokens, into the tiles and the packet. G counts from the start of the
- * half. The k tile gets k 2^(G + mid), the g tile k 2^-(G + mid); q's norm has given 2^-mid away,
- * so its rows are q 2^G. A half knows no token behind its row: only kr and the columns of the block
- * below the diagonal (first half: k 2^(end - G), in the q tile) look ahead. */
+ * half. The k tile gets k 2^(G + mid), `columns` k 2^-(G + mid); q's norm has given 2^-mid away, so
+ * its rows are q 2^G: the second half's are `rows`, the first half's the packet's. A half knows no
+ * token behind its row: only kr and the columns of the block below the diagonal (k 2^(end - G), the
+ * first half of `rows`) look ahead. */
 template <class L, int half>
 BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_tile, uint32_t packet,
                            float (&g)[32])
@@ -184,7 +187,7 @@ BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_ti
             other[i] = ex2_approx(t2[i] + t3[i]);
         }
     }
-    if (half == 0 && warp == 0) {
+    if (half == 1 && warp == 3) { /* the first half's warps have more to do */
         float unmid = kda_unmid(p), gamma[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) gamma[i] = back[i] * unmid * other[i];
@@ -201,6 +204,7 @@ BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_ti
     uint32_t tile_at = kda_tile_at(warp * 8, lane >> 1) + (lane & 1) * 8;
     uint32_t panel_at = packet + kda_panel_at(warp * 8, lane >> 1) + (lane & 1) * 8;
     uint32_t k_at = k_tile + tile_at, work_at = s.work + tile_at;
+    uint32_t pair_at = kda_pair_tiles<L>(s, packet) + tile_at;
     /* one token at a time: the next one's factors are under way during the products, the rows of
      * the one after it on their way from memory */
     uint32_t norm_at = small + KDA_SMALL_NORM + warp * 64;
@@ -236,9 +240,10 @@ BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_ti
                 q[i] *= norm[j & 1][0];
             }
             uint32_t k_to = (k_at ^ (j << 4)) + j * 256;
-            uint32_t to = (work_at ^ (j << 4)) + j * 256, out = (panel_at ^ (j << 4)) + j * 128;
+            uint32_t to = (pair_at ^ (j << 4)) + j * 256, out = (panel_at ^ (j << 4)) + j * 128;
             if (j == 3) { /* the next four */
                 k_at = (k_at ^ 64) + 1024, work_at = (work_at ^ 64) + 1024;
+                pair_at = (pair_at ^ 64) + 1024;
                 panel_at = (panel_at ^ 64) + 512, norm_at += 32;
             }
             if (j < 3 || part == 0) {
@@ -254,9 +259,9 @@ BRIM_DEVICE void kda_decay(const kda_params &p, const kda_prep &s, uint32_t k_ti
                 x[i] = (half == 0 ? o[i] : q[i]) * other[i];
             }
             kda_store_bf16x4(k_to, kd);
-            kda_store_bf16x4(to + L::g, k);
-            kda_store_bf16x4(half == 0 ? out + KDA_PACKET_QD : to + L::q, q);
-            kda_store_bf16x4(half == 0 ? to + L::q : out + KDA_PACKET_QD, half == 0 ? o : x);
+            kda_store_bf16x4(to + L::columns, k);
+            kda_store_bf16x4(half == 0 ? out + KDA_PACKET_QD : to + L::rows, q);
+            kda_store_bf16x4(half == 0 ? to + L::rows : out + KDA_PACKET_QD, half == 0 ? o : x);
             kda_store_bf16x4(out + KDA_PACKET_KR, half == 0 ? x : o);
         }
         if (part) break;

@@ -108,28 +108,35 @@ static const struct brim_kda_split_plan *split_of(const brim_kda_args *args,
     return args->cu_seqlens || args->n_tok > 0 ? split : NULL;
 }
 
+/* Which kernels a plan takes beside its route's and its gate's. */
+enum loads { LOADS_WHOLE, LOADS_SPLIT, LOADS_SPLIT_JOIN, LOADS_EXACT, N_LOADS };
+
+static enum loads loads_of(const struct brim_kda_split_plan *split)
+{
+    if (!split) return LOADS_WHOLE;
+    if (!split->join) return LOADS_SPLIT;
+    return split->window == 0 ? LOADS_EXACT : LOADS_SPLIT_JOIN;
+}
+
 brim_status brim_kda_cuda_load(const brim_kda_args *args, enum brim_kda_route route,
                                const struct brim_kda_split_plan *split, brim_error *err)
 {
     /* Of each choice of kernels a bit for each device that has had them loaded, so that plans in a
      * loop ask the driver once. A device that is reset afterwards loads at its next launch. */
-    static std::atomic<uint64_t> loaded[BRIM_KDA_ROUTE_N][2][4];
-    static float somewhere;
+    enum { UNBOUNDED, BOUNDED, N_GATE };
+    static std::atomic<uint64_t> loaded[BRIM_KDA_ROUTE_N][N_GATE][N_LOADS];
     int device;
     BRIM_TRY(brim_cuda_check(cudaGetDevice(&device), "kda: current device", err));
+    enum loads loads = loads_of(split_of(args, split));
     kda_params p = {};
-    split = split_of(args, split);
     p.lower_bound = args->lower_bound; /* what the launchers tell the instances of a kernel by */
-    if (split) {
-        p.cuts.record = &somewhere;
-        p.cuts.exact = split->join && split->window == 0;
-    }
-    bool join = split && split->join;
-    std::atomic<uint64_t> &on =
-        loaded[route][p.lower_bound < 0][!split ? 0 : join + p.cuts.exact + 1];
+    float record;                      /* and by whether there are records, which nothing reads */
+    if (loads != LOADS_WHOLE) p.cuts.record = &record;
+    p.cuts.exact = loads == LOADS_EXACT;
+    std::atomic<uint64_t> &on = loaded[route][p.lower_bound < 0 ? BOUNDED : UNBOUNDED][loads];
     uint64_t bit = device < 64 ? (uint64_t)1 << device : 0;
     if (on.load(std::memory_order_relaxed) & bit) return BRIM_OK;
-    BRIM_TRY(enqueue(p, route, join, 0, NULL, err));
+    BRIM_TRY(enqueue(p, route, loads > LOADS_SPLIT, 0, NULL, err));
     on.fetch_or(bit, std::memory_order_relaxed);
     return BRIM_OK;
 }

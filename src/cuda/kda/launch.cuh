@@ -6,7 +6,8 @@
 #include "cuda/kda/params.cuh"
 #include "cuda/launch.h"
 
-/* pdl: the kernel waits by itself for the launch before it. No CTAs: it is loaded. */
+/* pdl: the kernel waits by itself for the launch before it. A launch of no CTAs is none: it brings
+ * the kernel's code onto the device (brim_kda_cuda_load). */
 static inline brim_launch_shape kda_shape(int64_t n_cta, int cluster, int n_thread, int smem_bytes,
                                           bool pdl)
 {

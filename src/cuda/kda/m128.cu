@@ -64,7 +64,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                 mbarrier_arrive(full + 8 * stage);
             }
         }
-        kda_zero_tail(p, t, tid - 256, 256);
+        kda_zero_tail(p, t.seq, t.head, tid - 256, 256);
     }
 }
 

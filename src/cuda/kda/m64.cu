@@ -91,7 +91,7 @@ static __global__ void __launch_bounds__(M64_THREADS, 1)
                 }
             }
         }
-        if (rank == 0) kda_zero_tail(p, t, tid - 128, 256);
+        if (rank == 0) kda_zero_tail(p, t.seq, t.head, tid - 128, 256);
     } else {
         setmaxnreg_dec<40>();
         if (tid < 416) kda_out_writer(p, t, panels, rank, tid & 31, range.quiet);

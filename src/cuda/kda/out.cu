@@ -31,7 +31,7 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
         if (range.last) kda_move_final(p, t.seq, t.head, tid);
         return;
     }
-    if (tid >= 256 && begin == 0) kda_zero_tail(p, t, tid - 256, 256);
+    if (tid >= 256 && begin == 0) kda_zero_tail(p, t.seq, t.head, tid - 256, 256);
     range.from = begin ? kda_segment_written(p, slot - 1, head) : kda_start(p, t);
     kda_task_narrow(p, t, begin, min(begin + p.cuts.length, t.n_chunk));
     kda_part_barriers(full, empty, tid);

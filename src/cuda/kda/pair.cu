@@ -143,7 +143,7 @@ static __global__ void __launch_bounds__(PAIR_THREADS, 1)
     } else if (tid < 384) {
         if (!bounded) setmaxnreg_inc<136>();
         pair_prepare<bounded>(p, t, base, b, rank, (tid - 128) >> 7, tid & 127);
-        if (rank == 0) kda_zero_tail(p, t, tid - 128, 256);
+        if (rank == 0) kda_zero_tail(p, t.seq, t.head, tid - 128, 256);
     } else {
         setmaxnreg_dec<bounded ? 40 : 32>();
         if (tid < 416)

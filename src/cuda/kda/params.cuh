@@ -157,11 +157,11 @@ BRIM_DEVICE kda_task kda_task_make(const kda_params &p, int task)
 }
 
 /* Rows behind the last packed offset: zeros, by the threads of the last sequence's tasks. */
-BRIM_DEVICE void kda_zero_tail(const kda_params &p, const kda_task &t, int tid, int n_thread)
+BRIM_DEVICE void kda_zero_tail(const kda_params &p, int seq, int head, int tid, int n_thread)
 {
-    if (!p.offset_bytes || t.seq != p.n_seq - 1) return;
+    if (!p.offset_bytes || seq != p.n_seq - 1) return;
     int64_t begin = kda_offset(p, p.n_seq);
-    __nv_bfloat16 *out = p.out + (int64_t)t.head * p.out_stride.head;
+    __nv_bfloat16 *out = p.out + (int64_t)head * p.out_stride.head;
     for (int64_t i = begin * 16 + tid; i < p.n_tok * 16; i += n_thread)
         *(uint4 *)(out + (i >> 4) * p.out_stride.token + (i & 15) * 8) = make_uint4(0, 0, 0, 0);
 }

@@ -2,11 +2,11 @@
  * K1: one preparation instance (128 threads) turns a chunk's q, k, v, g, beta into its packet.
  *
  * Stages, a named barrier between them: norms and the gate's running sum; decayed rows (both
- * decay.cuh); the three 16 x 16 blocks of k k^T and q k^T (one warp each); the inverse (warp 2,
- * lane = column of a diagonal block, then the block below them), while warps 1 and 3 fetch the next
- * chunk; W = INV diag(beta) kd and Z = INV diag(beta) V (warp = 32 columns). Numerics:
- * src/cpu/ref/kda_chunk.c rounds at the same places. Tokens past the end have q, k, v, beta and log
- * decay zero, so they change nothing. */
+ * decay.cuh); the three 16 x 16 blocks of k k^T and q k^T (one warp each), while warp 3 fetches the
+ * next chunk's q and g where their tiles are free; the inverse (warp 2, lane = column of a diagonal
+ * block, then the block below them), while warps 1 and 3 fetch the rest; W = INV diag(beta) kd and
+ * Z = INV diag(beta) V (warp = 32 columns). Numerics: src/cpu/ref/kda_chunk.c rounds at the same
+ * places. Tokens past the end have q, k, v, beta and log decay zero, so they change nothing. */
 #ifndef BRIM_CUDA_KDA_PREPARE_CUH
 #define BRIM_CUDA_KDA_PREPARE_CUH
 
@@ -32,15 +32,15 @@ BRIM_DEVICE uint32_t kda_own_at(uint32_t packet, int token)
 
 /* Warps 0, 1, 2: blocks (0,0), (1,1), (1,0) of L and Mqk. Warp 3 clears Mqk's block (0,1). Mqk's
  * diagonal is known: the decays of its factors cancel, their roundings would not. The diagonal
- * blocks of L go to memory; warp 2 keeps its block split: rows lane / 4 + 8 h, columns 8 n
- * + 2 (lane % 4) + e at [h][n]. */
+ * blocks of L go to memory; warp 2 keeps its block, split, as the second operand of a product:
+ * rows lane / 4 + 8 h, columns 8 n + 2 (lane % 4) + e in [h][n]. */
 template <class L>
 BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_tile, uint32_t packet,
-                           float (&kk)[2][4])
+                           uint32_t (&high)[2][2], uint32_t (&low)[2][2])
 {
     int warp = s.tid >> 5, lane = s.tid & 31;
     int row0 = warp == 0 ? 0 : KDA_SUB, col0 = warp == 1 ? KDA_SUB : 0;
-    float qk[2][4] = {};
+    float kk[2][4] = {}, qk[2][4] = {};
     if (warp == 3) {
         st_shared_v4_u32(packet + KDA_PACKET_MQK + kda_panel_at(lane >> 1, 2 + (lane & 1)), 0, 0, 0,
                          0);
@@ -50,13 +50,14 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
         kda_pairs_free<L>(s, packet, warp, lane);
         return;
     }
-    /* block (0,0) finds its query rows in the packet, the others in the q tile */
-    uint32_t q_base = warp == 0 ? packet + KDA_PACKET_QD : s.work + L::q;
+    /* block (0,0) finds its query rows in the packet */
+    uint32_t tiles = kda_pair_tiles<L>(s, packet);
+    uint32_t q_base = warp == 0 ? packet + KDA_PACKET_QD : tiles + L::rows;
     uint32_t q_pitch = warp == 0 ? 128 : 256, q_half = warp == 0 ? KDA_PANEL : 128;
     int a_row = row0 + (lane & 15), a_piece = lane >> 4;
     int b_row = col0 + (lane & 7) + ((lane >> 4) << 3), b_piece = (lane >> 3) & 1;
     uint32_t k_at = k_tile + kda_tile_at(a_row, a_piece);
-    uint32_t b_at = s.work + (warp == 2 ? L::q : L::g) + kda_tile_at(b_row, b_piece);
+    uint32_t b_at = tiles + (warp == 2 ? L::rows : L::columns) + kda_tile_at(b_row, b_piece);
     uint32_t q_at = q_base + a_row * q_pitch + ((a_piece ^ (a_row & 7)) << 4);
     uint32_t ka[3][4], qa[3][4], b[3][4]; /* those of two steps arrive during the products */
     auto fetch = [&](int i) {
@@ -87,31 +88,47 @@ BRIM_DEVICE void kda_pairs(const kda_params &p, const kda_prep &s, uint32_t k_ti
     bool below = warp == 2;
     float unmid = kda_unmid(p), mid = __uint_as_float((uint32_t)(127 + p.mid) << 23);
     float kk_by = below ? unmid : 1.0f, qk_by = below ? 1.0f : mid;
-    uint32_t l_at = packet + KDA_PACKET_MQK;
+    /* this lane's first elements of Mqk, and of L by columns; the others lie where bits of the
+     * swizzle and whole rows lead from there */
+    int r = lane >> 2, x = 2 * (lane & 3);
+    uint32_t mqk = packet + KDA_PACKET_MQK;
+    uint32_t mqk_at = mqk + kda_panel_at(row0 + r, col0 >> 3) + x * 2;
+    uint32_t l_at = mqk + kda_inv_at(col0 + x, r >> 2) + (r & 3) * 4;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        int r = (lane >> 2) + 8 * h, row = row0 + r;
-        float by = kk_by * beta[h];
+        int row = r + 8 * h;
 #pragma unroll
         for (int n = 0; n < 2; n++) {
-            int x = 8 * n + 2 * (lane & 3), col = col0 + x;
+            int col = x + 8 * n;
             /* selects, not products: above the diagonal the factored product may be infinite */
-            float m0 = below || x <= r ? qk[n][2 * h] * qk_by : 0.0f;
-            float m1 = below || x + 1 <= r ? qk[n][2 * h + 1] * qk_by : 0.0f;
+            float m0 = below || col <= row ? qk[n][2 * h] * qk_by : 0.0f;
+            float m1 = below || col + 1 <= row ? qk[n][2 * h + 1] * qk_by : 0.0f;
             if (L::bounded && n == h && !below && kda_own_row(lane)) {
                 m0 = r & 1 ? m0 : own[h];
                 m1 = r & 1 ? own[h] : m1;
             }
-            float l0 = kk[n][2 * h] * by, l1 = kk[n][2 * h + 1] * by;
-            st_shared_u32(packet + KDA_PACKET_MQK + kda_panel_at(row, col >> 3) + (col & 7) * 2,
-                          bf16x2_pack(m0, m1));
-            if (below) {
-                kk[n][2 * h] = l0, kk[n][2 * h + 1] = l1;
-            } else { /* what lies on or above the diagonal is not read */
-                st_shared_f32(l_at + kda_inv_at(col, r >> 2) + (r & 3) * 4, l0);
-                st_shared_f32(l_at + kda_inv_at(col + 1, r >> 2) + (r & 3) * 4, l1);
-            }
+            st_shared_u32((mqk_at ^ (n << 4)) + h * 1024, bf16x2_pack(m0, m1));
         }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) kk[e >> 1][2 * h + (e & 1)] *= kk_by * beta[h];
+    if (below) {
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int n = 0; n < 2; n++)
+                kda_pack_split(high[h][n], low[h][n], kk[n][2 * h], kk[n][2 * h + 1]);
+    } else { /* what lies on or above the diagonal is not read */
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int n = 0; n < 2; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    st_shared_f32((l_at ^ (h << 5 | e << 4)) + n * 1024 + e * 128,
+                                  kk[n][2 * h + e]);
     }
 }
 
@@ -158,21 +175,15 @@ BRIM_DEVICE void kda_mma_split(float (&d)[4], const uint32_t (&ah)[4], const uin
  * D]] it is [[P, 0], [-Q B P, Q]], P = (I + A)^-1 and Q = (I + D)^-1. P and Q by substitution, lane
  * = a column of P (0..15) or of Q (16..31), which replaces the column of L. Split into two bf16
  * they also go to TOTAL's place, for the transpose of -Q B P as -(P^T B^T) Q^T in products of split
- * bf16. B, in bh and bl, is the second operand of the first product and its result the first of the
- * second. */
+ * bf16. B is the second operand of the first product and its result the first of the second. */
 template <class L>
-BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packet, const float (&b)[2][4], int lane)
+BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packet, const uint32_t (&bh)[2][2],
+                            const uint32_t (&bl)[2][2], int lane)
 {
     uint32_t small = s.work + L::small, at = small + KDA_SMALL_TOTAL;
     uint32_t columns = packet + KDA_PACKET_MQK;
     uint32_t beta_at = small + KDA_SMALL_BETA + s.flip * 128;
     int half = lane >> 4, col = lane & 15, row = lane >> 2;
-    uint32_t bh[2][2], bl[2][2];
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int n = 0; n < 2; n++)
-            kda_pack_split(bh[i][n], bl[i][n], b[n][2 * i], b[n][2 * i + 1]);
     float a[16];
     kda_substitute(a, columns + half * 2048, col);
     float beta = ld_shared_f32(beta_at + lane * 4);
@@ -224,9 +235,32 @@ BRIM_DEVICE void kda_invert(const kda_prep &s, uint32_t packet, const float (&b)
     }
 }
 
-/* -W and Z; warp w has columns 32 w .. 32 w + 31 of both. */
+/* Of a tile's rows the warp's columns 32 w .. 32 w + 31, as second operands: the two halves' rows,
+ * columns 16 i + 8 n at [i][2 n]. */
+struct kda_fragments {
+    uint32_t top[2][4], low[2][4];
+};
+
+BRIM_DEVICE void kda_fragments_load(kda_fragments &f, uint32_t tile, int warp, int lane)
+{
+    tile += kda_tile_at(lane & 15, warp * 4 + (lane >> 4));
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        ldmatrix_x4_trans(f.top[i], tile ^ (i << 5));
+        ldmatrix_x4_trans(f.low[i], (tile ^ (i << 5)) + 16 * 256);
+    }
+}
+
 template <class L>
-BRIM_DEVICE void kda_solve(const kda_params &p, const kda_prep &s, uint32_t k_tile, uint32_t packet)
+BRIM_DEVICE void kda_fragments_v(kda_fragments &f, const kda_prep &s, int warp, int lane)
+{
+    kda_fragments_load(f, s.work + L::v + (L::twin ? s.flip * KDA_TILE : 0), warp, lane);
+}
+
+/* -W and Z; warp w has columns 32 w .. 32 w + 31 of both. f: those of v. */
+template <class L>
+BRIM_DEVICE void kda_solve(const kda_params &p, const kda_prep &s, uint32_t k_tile, uint32_t packet,
+                           kda_fragments &f)
 {
     int warp = s.tid >> 5, lane = s.tid & 31;
     uint32_t a00[4], a10[4], a11[4]; /* of INV diag(beta), stored by columns */
@@ -235,16 +269,7 @@ BRIM_DEVICE void kda_solve(const kda_params &p, const kda_prep &s, uint32_t k_ti
     ldmatrix_x4_trans(a00, inv + kda_inv_at(a_row, a_piece));
     ldmatrix_x4_trans(a10, inv + kda_inv_at(a_row, 2 + a_piece));
     ldmatrix_x4_trans(a11, inv + kda_inv_at(16 + a_row, 2 + a_piece));
-    uint32_t b_at = kda_tile_at(lane & 15, warp * 4 + (lane >> 4));
     uint32_t to = packet + kda_panel_at(lane, warp * 4);
-    uint32_t b0[2][4], b1[2][4]; /* rows of the two halves; columns 16 i + 8 n at [i][2 n] */
-    auto fetch = [&](uint32_t tile) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            ldmatrix_x4_trans(b0[i], tile ^ (i << 5));
-            ldmatrix_x4_trans(b1[i], (tile ^ (i << 5)) + 16 * 256);
-        }
-    };
     auto store = [&](uint32_t at, const float(&top)[4][4], const float(&low)[4][4]) {
 #pragma unroll
         for (int n = 0; n < 4; n++) {
@@ -259,13 +284,12 @@ BRIM_DEVICE void kda_solve(const kda_params &p, const kda_prep &s, uint32_t k_ti
         for (int n = 0; n < 4; n++)
             mma_bf16_16816(d[n], a, b[n >> 1][2 * (n & 1)], b[n >> 1][2 * (n & 1) + 1]);
     };
-    fetch(s.work + L::v + (L::twin ? s.flip * KDA_TILE : 0) + b_at);
     {
         float top[4][4] = {}, low[4][4] = {};
-        product(low, a10, b0);
-        product(top, a00, b0);
-        product(low, a11, b1);
-        fetch(k_tile + b_at);
+        product(low, a10, f.top);
+        product(top, a00, f.top);
+        product(low, a11, f.low);
+        kda_fragments_load(f, k_tile, warp, lane);
         store(KDA_PACKET_Z, top, low);
     }
     /* -W; the rows of the k tile carry 2^mid, those of the second half decay from its start on */
@@ -277,9 +301,9 @@ BRIM_DEVICE void kda_solve(const kda_params &p, const kda_prep &s, uint32_t k_ti
         a11[i] = mul_bf16x2(a11[i], by);
     }
     float top[4][4] = {}, low[4][4] = {}, own[4][4] = {};
-    product(own, a11, b1);
-    product(low, a10, b0);
-    product(top, a00, b0);
+    product(own, a11, f.low);
+    product(low, a10, f.top);
+    product(top, a00, f.top);
 #pragma unroll
     for (int n = 0; n < 4; n++) {
         float2 end = ld_shared_v2_f32(s.work + L::small + KDA_SMALL_HALF +
@@ -322,28 +346,38 @@ BRIM_DEVICE void kda_prepare(const kda_params &p, const kda_task &t, kda_prep &s
     }
     named_barrier_sync(s.bar, 128); /* decayed rows */
     KDA_STAMP(2);
-    float below[2][4] = {}; /* of warp 2 */
-    uint32_t beta = 0;      /* of the next chunk, on its way */
+    uint32_t below[2][2][2] = {}; /* of warp 2 */
+    uint32_t beta = 0;            /* of the next chunk, on its way */
     if (warp == 3) beta = kda_load_beta(p, t, next, lane);
-    kda_pairs<L>(p, s, k_tile, packet, below);
+    kda_pairs<L>(p, s, k_tile, packet, below[0], below[1]);
+    if (L::early && warp == 3) { /* it has no pairs */
+        kda_fetch_qg<L, 32>(p, t, next, s, lane);
+        cp_async_commit();
+    }
     named_barrier_sync(s.bar, 128); /* L; the q and g tiles are free */
     KDA_STAMP(3);
-    if (warp == 2) kda_invert<L>(s, packet, below, lane);
+    if (warp == 2) kda_invert<L>(s, packet, below[0], below[1], lane);
     if (warp == 0) meanwhile();
-    if (!L::lean && (warp & 1)) {
-        kda_fetch_qg<L, 64>(p, t, next, s, (warp >> 1) * 32 + lane);
+    if (!L::lean && (!L::early || L::twin) && (warp & 1)) {
+        if (!L::early) kda_fetch_qg<L, 64>(p, t, next, s, (warp >> 1) * 32 + lane);
         if (L::twin) kda_fetch_kv<L, 64>(p, t, next, s, s.flip ^ 1, (warp >> 1) * 32 + lane);
         cp_async_commit();
     }
-    if (L::lean && !L::bounded && (warp & 1)) {
+    constexpr bool v_late = L::lean && !L::bounded;
+    if (v_late && (warp & 1)) {
         kda_fetch_v<L, 64>(p, t, chunk, s, (warp >> 1) * 32 + lane);
         cp_async_commit();
     }
     if (warp == 3) kda_store_beta<L>(p, t, next, s, s.flip ^ 1, lane, beta);
-    if (L::lean && !L::bounded) cp_async_wait<0>(); /* v */
-    named_barrier_sync(s.bar, 128);                 /* inverse */
+    kda_fragments f; /* of v: on their way while the inverse is waited for */
+    if (v_late)
+        cp_async_wait<0>();
+    else
+        kda_fragments_v<L>(f, s, warp, lane);
+    named_barrier_sync(s.bar, 128); /* inverse */
     KDA_STAMP(4);
-    kda_solve<L>(p, s, k_tile, packet);
+    if (v_late) kda_fragments_v<L>(f, s, warp, lane);
+    kda_solve<L>(p, s, k_tile, packet, f);
     KDA_STAMP(5);
     s.flip ^= 1;
 }

@@ -152,7 +152,7 @@ BRIM_DEVICE void queue_prepare(const kda_params &p, const kda_queue &q, int inst
         } else if (draws) {
             queue_put(q, i, drawn);
         }
-        kda_zero_tail(p, t, instance * 128 + tid, 256);
+        kda_zero_tail(p, t.seq, t.head, instance * 128 + tid, 256);
         before += (uint32_t)t.n_chunk;
         ticket = queue_get(p, q, i);
     }

@@ -210,7 +210,7 @@ template <class R> BRIM_DEVICE void kda_ring_run(const kda_params &p, char *raw)
         kda_ring_own<R>(p, t, range, m, s, rank, tid);
     } else {
         kda_ring_help<R>(p, t, m, s, rank - R::n_owner, tid);
-        if (rank == R::n_owner) kda_zero_tail(p, t, tid, R::n_thread);
+        if (rank == R::n_owner) kda_zero_tail(p, t.seq, t.head, tid, R::n_thread);
     }
     /* The sender has waited. An end without a wait would be counted as one more arrival. */
     if (rank > 0 || tid >> 5 != 4 * R::n_wg) cluster_wait();

@@ -11,7 +11,7 @@
 #include "cuda/kda/prepare.cuh"
 #include "cuda/kda/split.cuh"
 
-enum { N_STAGE = 3, N_INSTANCE = 2, N_THREAD = 512 };
+enum { N_STAGE = 3, N_INSTANCE = 2, N_THREAD = 512, BAR_LEAD = 1 + N_INSTANCE };
 enum {
     AT_WORK = N_STAGE * KDA_PACKET_BYTES,
     AT_BARRIER = AT_WORK + N_INSTANCE * KDA_FULL_BYTES,
@@ -127,20 +127,27 @@ BRIM_DEVICE float window_by_decay(const kda_params &p, const kda_task &t, int ch
     const uint4 *g = (const uint4 *)(t.g + row * p.g_stride.token * (p.g_f32 ? 4 : 2));
     const uint4 *k = (const uint4 *)(t.k + row * p.k_stride.token);
     bool given = p.gate == BRIM_KDA_GATE_GIVEN, ok = true;
-    float least = INFINITY,
-          squares = 0; /* least raw gate with its bias, or minus the decay given */
+    enum { N_AT_ONCE = 4 }; /* pieces of the row on their way together */
+    float least = INFINITY; /* raw gate with its bias, or minus the decay given */
+    float squares = 0;
 #pragma unroll 1
-    for (int i = 0; i < 16; i++) {
-        uint4 word = g[p.g_f32 ? 2 * i : i], more = p.g_f32 ? g[2 * i + 1] : word;
-        uint32_t x[8] = {word.x, word.y, word.z, word.w, more.x, more.y, more.z, more.w};
-        uint4 y = k[i];
-        uint32_t keys[4] = {y.x, y.y, y.z, y.w};
+    for (int i = 0; i < 16; i += N_AT_ONCE) {
+        uint4 word[N_AT_ONCE], more[N_AT_ONCE], keys[N_AT_ONCE];
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            float raw = p.g_f32
-                            ? __uint_as_float(x[j])
-                            : __uint_as_float(j & 1 ? x[j >> 1] & 0xFFFF0000u : x[j >> 1] << 16);
-            float key = j & 1 ? bf16_hi(keys[j >> 1]) : bf16_lo(keys[j >> 1]);
+        for (int n = 0; n < N_AT_ONCE; n++) {
+            word[n] = g[p.g_f32 ? 2 * (i + n) : i + n];
+            more[n] = p.g_f32 ? g[2 * (i + n) + 1] : word[n];
+            keys[n] = k[i + n];
+        }
+#pragma unroll
+        for (int j = 0; j < 8 * N_AT_ONCE; j++) {
+            uint4 w = word[j >> 3], m = more[j >> 3], y = keys[j >> 3];
+            uint32_t x[8] = {w.x, w.y, w.z, w.w, m.x, m.y, m.z, m.w}, z[4] = {y.x, y.y, y.z, y.w};
+            uint32_t half = x[(j & 7) >> 1], pair = z[(j & 7) >> 1];
+            float raw = __uint_as_float(p.g_f32 ? x[j & 7]
+                                        : j & 1 ? half & 0xFFFF0000u
+                                                : half << 16);
+            float key = j & 1 ? bf16_hi(pair) : bf16_lo(pair);
             if (p.dt_bias && !given) raw += p.dt_bias[t.head * 128 + 8 * i + j];
             if (given) raw = -raw;
             ok &= raw == raw;
@@ -257,7 +264,7 @@ static __device__ __noinline__ void settle(const kda_params &p)
             if ((int64_t)s * p.cuts.length <= p.cuts.window)
                 continue; /* begins with the sequence */
             hold = cut_holds(p, first + s * step, first + (s - 1) * step);
-            if (!hold) atom_max_shared(base + AT_FAIL, ~s);
+            if (!hold) red_max_shared(base + AT_FAIL, ~s);
         }
         named_barrier_sync(1, 128);
         if (tid == 0) {
@@ -275,10 +282,7 @@ static __device__ __noinline__ void settle(const kda_params &p)
 /* Out of the way of those that have none. */
 static __device__ __noinline__ void zero_tail(const kda_params &p, int seq, int head)
 {
-    kda_task t = {};
-    t.seq = seq;
-    t.head = head;
-    kda_zero_tail(p, t, threadIdx.x - 256, 256);
+    kda_zero_tail(p, seq, head, threadIdx.x - 256, 256);
 }
 
 template <bool bounded>
@@ -361,11 +365,17 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
             uint32_t own_stop = stop + 4 * (N_STAGE + instance),
                      any_stop = stop + 4 * (N_STAGE + N_INSTANCE);
             uint32_t *drop = words + KDA_CUT_DROP;
+            /* Begun when the first has its gate, the second leaves it the processor for the packet
+             * that is wanted first, and finds its code there. */
+            if (instance == 1) named_barrier_sync(BAR_LEAD, 256);
             for (int c = instance; c < t.n_chunk; c += N_INSTANCE) {
                 int stage = c % N_STAGE, use = c / N_STAGE;
                 uint32_t packet = base + stage * KDA_PACKET_BYTES;
                 auto wait_stage = [&] {
-                    if (use == 0) return;
+                    if (use == 0) {
+                        if (c == 0 && t.n_chunk > 1) named_barrier_arrive(BAR_LEAD, 256);
+                        return;
+                    }
                     while (!mbarrier_try_wait(empty + 8 * stage, (use - 1) & 1) &&
                            !mbarrier_test(gone, 0))
                         BRIM_WAITING();

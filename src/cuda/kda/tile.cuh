@@ -10,22 +10,27 @@
 /* The arrangements of an instance's memory, layout.h, for gates with a bound, where G has anchors
  * that depend on the bound alone, and for those without (free.cuh): a launcher takes the form that
  * p.lower_bound < 0 tells, since neither computes the other's gates. twin: k and v have two tiles;
- * lean: the packet lies over q and g. */
+ * lean: the packet lies over q and g. rows, columns: where those of the pair products lie; early:
+ * that is in the packet, where W and Z will be, so that the next chunk's q and g are fetched
+ * meanwhile; else in q's and g's tiles. */
 template <bool has_bound> struct kda_full_of {
-    static constexpr bool lean = false, twin = true, bounded = has_bound;
+    static constexpr bool lean = false, twin = true, bounded = has_bound, early = has_bound;
     static constexpr int q = KDA_FULL_Q, k = KDA_FULL_K, g = KDA_FULL_G, v = KDA_FULL_V;
+    static constexpr int rows = early ? KDA_PACKET_Z : q, columns = early ? KDA_PACKET_W : g;
     static constexpr int small = KDA_FULL_SMALL;
 };
 
 template <bool has_bound> struct kda_lean_of {
-    static constexpr bool lean = true, twin = false, bounded = has_bound;
+    static constexpr bool lean = true, twin = false, bounded = has_bound, early = false;
     static constexpr int q = KDA_LEAN_Q, k = KDA_LEAN_K, g = KDA_LEAN_G, v = KDA_LEAN_V;
+    static constexpr int rows = q, columns = g;
     static constexpr int small = KDA_LEAN_SMALL;
 };
 
 template <bool has_bound> struct kda_apart_of {
-    static constexpr bool lean = false, twin = false, bounded = has_bound;
+    static constexpr bool lean = false, twin = false, bounded = has_bound, early = has_bound;
     static constexpr int q = KDA_APART_Q, k = KDA_APART_K, g = KDA_APART_G, v = KDA_APART_V;
+    static constexpr int rows = early ? KDA_PACKET_Z : q, columns = early ? KDA_PACKET_W : g;
     static constexpr int small = KDA_APART_SMALL;
 };
 
@@ -39,6 +44,12 @@ struct kda_prep {
      * log2 e * raw + gate_add[i], and the result times gate_mul */
     float gate_mul, gate_add[4];
 };
+
+/* What `rows` and `columns` count from. */
+template <class L> BRIM_DEVICE uint32_t kda_pair_tiles(const kda_prep &s, uint32_t packet)
+{
+    return L::early ? packet : s.work;
+}
 
 /* One [32][128] bf16 tile by n_thread threads, rows past the end as zeros (their addresses are
  * formed, not read). */
@@ -144,13 +155,16 @@ struct kda_first {
 };
 
 /* All that an instance reads at its start is asked for before any of it is used: each is a first
- * look at a page of memory, and they would be waited for one after the other. */
+ * look at a page of memory, and they would be waited for one after the other. Where four instances
+ * share a processor each begins with another warp of its own, so that their inverses, one warp's
+ * work each, fall to different schedulers; where two do that makes nothing faster. */
 template <class L>
 BRIM_DEVICE kda_first kda_prep_ask(const kda_params &p, const kda_task &t, kda_prep &s,
                                    uint32_t work, uint32_t bar, int tid, int first_chunk)
 {
     s.work = work;
     s.bar = bar;
+    if (L::lean) tid = (tid + 32 * (int)bar) & 127;
     s.tid = tid;
     s.flip = 0;
     kda_first first;

@@ -195,7 +195,7 @@ BRIM_DEVICE uint32_t atom_add_shared(uint32_t addr, uint32_t value)
     return old;
 }
 
-BRIM_DEVICE void atom_max_shared(uint32_t addr, uint32_t value)
+BRIM_DEVICE void red_max_shared(uint32_t addr, uint32_t value)
 {
     asm volatile("red.shared.max.u32 [%0], %1;" ::"r"(addr), "r"(value) : "memory");
 }

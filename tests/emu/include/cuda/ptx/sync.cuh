@@ -151,7 +151,7 @@ BRIM_DEVICE uint32_t atom_add_shared(uint32_t addr, uint32_t value)
     return __atomic_fetch_add((uint32_t *)emu_shared(addr, 4, 4), value, __ATOMIC_RELAXED);
 }
 
-BRIM_DEVICE void atom_max_shared(uint32_t addr, uint32_t value)
+BRIM_DEVICE void red_max_shared(uint32_t addr, uint32_t value)
 {
     emu_moved();
     uint32_t *at = (uint32_t *)emu_shared(addr, 4, 4), old = __atomic_load_n(at, __ATOMIC_RELAXED);
