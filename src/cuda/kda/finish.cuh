@@ -93,8 +93,7 @@ BRIM_DEVICE bool kda_task_start(const kda_params &p, kda_task &t, kda_rest &rang
     int head = task - place * p.n_value_head;
     int begin = kda_finish(p, seq, head, lead, tid, sync);
     if (begin < 0) return false;
-    begin =
-        (int)__reduce_max_sync(0xFFFFFFFFu, (unsigned)begin); /* ptxas sees that it is uniform */
+    begin = kda_uniform(begin);
     t = kda_task_of(p, seq, head, (uint32_t)begin * KDA_CHUNK);
     t.n_tok -= begin * KDA_CHUNK;
     t.n_chunk -= begin;

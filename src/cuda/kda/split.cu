@@ -298,10 +298,10 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     int tid = threadIdx.x;
     uint32_t slot = blockIdx.x / (unsigned)p.n_value_head;
     int head = (int)(blockIdx.x - slot * (unsigned)p.n_value_head);
-    int64_t seq = kda_slot_seq(p, slot);
+    kda_place place = kda_place_of(p, slot);
+    int64_t seq = place.seq;
+    int begin = place.index * p.cuts.length, n_chunk = place.n_chunk;
     uint32_t *words = kda_cut_words(p, seq, head);
-    int index = (int)(slot - kda_first_slot(p, seq)), begin = index * p.cuts.length,
-        n_chunk = kda_chunks_of(p, seq);
     if (begin == 0) {
         if (tid == 0) words[KDA_CUT_KEEP] = 0; /* until whoever decides knows better */
         if (tid >= 256 && p.offset_bytes) zero_tail(p, (int)seq, head);
@@ -341,7 +341,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         mbarrier_init(done, 8 + N_INSTANCE);
         mbarrier_init(gone, 8);
         for (uint32_t at = stop; at < base + AT_MARK; at += 4) st_shared_u32(at, 0);
-        st_shared_u32(base + AT_MARK, ~(uint32_t)index);
+        st_shared_u32(base + AT_MARK, ~(uint32_t)place.index);
         st_shared_v2_u32(base + AT_TASK, (uint32_t)(uint64_t)words,
                          (uint32_t)((uint64_t)words >> 32));
         st_shared_u32(base + AT_TASK + 8, (uint32_t)n_chunk);

@@ -33,6 +33,42 @@ BRIM_DEVICE int64_t kda_slot_seq(const kda_params &p, int64_t slot)
     return low;
 }
 
+/* Where a segment lies: its sequence, its number there, that sequence's chunks. */
+struct kda_place {
+    int seq, index, n_chunk;
+};
+
+/* Out of the way of a fixed batch, whose first rows are asked for behind this: until then a
+ * processor waits for code more than for anything. */
+static __device__ __noinline__ kda_place kda_place_packed(const kda_params &p, uint32_t slot)
+{
+    int64_t seq = kda_slot_seq(p, slot);
+    kda_place at = {(int)seq, (int)(slot - kda_first_slot(p, seq)), kda_chunks_of(p, seq)};
+    return at;
+}
+
+/* Of a number that all lanes have: ptxas sees that they have. */
+BRIM_DEVICE int kda_uniform(int x)
+{
+    return (int)__reduce_max_sync(0xFFFFFFFFu, (unsigned)x);
+}
+
+/* Whole warps call it. */
+BRIM_DEVICE kda_place kda_place_of(const kda_params &p, uint32_t slot)
+{
+    if (__builtin_expect(p.offset_bytes != 0, 0)) {
+        kda_place at = kda_place_packed(p, slot);
+        at.seq = kda_uniform(at.seq);
+        at.index = kda_uniform(at.index);
+        at.n_chunk = kda_uniform(at.n_chunk);
+        return at;
+    }
+    uint32_t n = (uint32_t)p.cuts.per_sequence, seq = p.n_seq == 1 ? 0 : slot / n;
+    kda_place at = {(int)seq, (int)(slot - seq * n),
+                    (int)(((uint32_t)p.n_tok + KDA_CHUNK - 1) / KDA_CHUNK)};
+    return at;
+}
+
 BRIM_DEVICE float *kda_record(const kda_params &p, int64_t slot, int head)
 {
     return p.cuts.record + (slot * p.n_value_head + head) * KDA_RECORD_FLOATS;

@@ -51,9 +51,29 @@ template <class L> BRIM_DEVICE uint32_t kda_pair_tiles(const kda_prep &s, uint32
     return L::early ? packet : s.work;
 }
 
-/* One [32][128] bf16 tile by n_thread threads, rows past the end as zeros (their addresses are
- * formed, not read). */
-template <int n_thread>
+/* A thread's pieces of a tile's rows, n_row rows apart, those past the end as zeros (their
+ * addresses are formed, not read). */
+template <int n_row>
+BRIM_DEVICE void kda_load_part(uint32_t to, const __nv_bfloat16 *from, int64_t stride, int row,
+                               int n_valid)
+{
+#pragma unroll 1
+    for (int i = 0; i < 32 / n_row; i++) {
+        cp_async_16((to ^ (i * n_row & 7) << 4) + i * n_row * 256, from, row + n_row * i < n_valid);
+        from += n_row * stride;
+    }
+}
+
+/* The same by 128 threads, out of the way of those who load whole tiles at a kernel's start. */
+static __device__ __noinline__ void kda_load_part_first(uint32_t to, const __nv_bfloat16 *from,
+                                                        int64_t stride, int row, int n_valid)
+{
+    kda_load_part<8>(to, from, stride, row, n_valid);
+}
+
+/* One [32][128] bf16 tile by n_thread threads, rows past the end as zeros. first: at a kernel's
+ * start, 128 threads. */
+template <int n_thread, bool first>
 BRIM_DEVICE void kda_load_tile(uint32_t tile, const __nv_bfloat16 *src, int64_t stride, int n_valid,
                                int tid)
 {
@@ -70,11 +90,10 @@ BRIM_DEVICE void kda_load_tile(uint32_t tile, const __nv_bfloat16 *src, int64_t 
         }
         return;
     }
-#pragma unroll 1
-    for (int i = 0; i < 32 / n_row; i++) {
-        cp_async_16((to ^ (i * n_row & 7) << 4) + i * n_row * 256, from, row + n_row * i < n_valid);
-        from += n_row * stride;
-    }
+    if constexpr (first)
+        kda_load_part_first(to, from, stride, row, n_valid);
+    else
+        kda_load_part<n_row>(to, from, stride, row, n_valid);
 }
 
 /* One warp, lane = token: the bits of beta as it is stored, zero past the end. Nothing is done with
@@ -99,18 +118,18 @@ BRIM_DEVICE void kda_store_beta(const kda_params &p, const kda_task &t, int chun
 }
 
 /* k and v of a chunk into tile `flip`, by n_thread threads, asynchronously. The caller commits. */
-template <class L, int n_thread>
+template <class L, int n_thread, bool first = false>
 BRIM_DEVICE void kda_fetch_kv(const kda_params &p, const kda_task &t, int chunk, const kda_prep &s,
                               int flip, int tid)
 {
     if (chunk >= t.n_chunk) return;
     int64_t row = (int64_t)chunk * KDA_CHUNK;
     int n_valid = t.n_tok - chunk * KDA_CHUNK;
-    kda_load_tile<n_thread>(s.work + L::k + flip * KDA_TILE, t.k + row * p.k_stride.token,
-                            p.k_stride.token, n_valid, tid);
+    kda_load_tile<n_thread, first>(s.work + L::k + flip * KDA_TILE, t.k + row * p.k_stride.token,
+                                   p.k_stride.token, n_valid, tid);
     if (L::lean && !L::bounded) return; /* v's tile is in use until kda_fetch_v */
-    kda_load_tile<n_thread>(s.work + L::v + flip * KDA_TILE, t.v + row * p.v_stride.token,
-                            p.v_stride.token, n_valid, tid);
+    kda_load_tile<n_thread, first>(s.work + L::v + flip * KDA_TILE, t.v + row * p.v_stride.token,
+                                   p.v_stride.token, n_valid, tid);
 }
 
 /* v alone. */
@@ -119,31 +138,32 @@ BRIM_DEVICE void kda_fetch_v(const kda_params &p, const kda_task &t, int chunk, 
                              int tid)
 {
     int64_t row = (int64_t)chunk * KDA_CHUNK;
-    kda_load_tile<n_thread>(s.work + L::v, t.v + row * p.v_stride.token, p.v_stride.token,
-                            t.n_tok - chunk * KDA_CHUNK, tid);
+    kda_load_tile<n_thread, false>(s.work + L::v, t.v + row * p.v_stride.token, p.v_stride.token,
+                                   t.n_tok - chunk * KDA_CHUNK, tid);
 }
 
 /* q and (unless it is read as fp32) g. */
-template <class L, int n_thread>
+template <class L, int n_thread, bool first = false>
 BRIM_DEVICE void kda_fetch_qg(const kda_params &p, const kda_task &t, int chunk, const kda_prep &s,
                               int tid)
 {
     if (chunk >= t.n_chunk) return;
     int64_t row = (int64_t)chunk * KDA_CHUNK;
     int n_valid = t.n_tok - chunk * KDA_CHUNK;
-    kda_load_tile<n_thread>(s.work + L::q, t.q + row * p.q_stride.token, p.q_stride.token, n_valid,
-                            tid);
+    kda_load_tile<n_thread, first>(s.work + L::q, t.q + row * p.q_stride.token, p.q_stride.token,
+                                   n_valid, tid);
     if (!p.g_f32)
-        kda_load_tile<n_thread>(s.work + L::g, (const __nv_bfloat16 *)t.g + row * p.g_stride.token,
-                                p.g_stride.token, n_valid, tid);
+        kda_load_tile<n_thread, first>(s.work + L::g,
+                                       (const __nv_bfloat16 *)t.g + row * p.g_stride.token,
+                                       p.g_stride.token, n_valid, tid);
 }
 
-template <class L>
+template <class L, bool first = false>
 BRIM_DEVICE void kda_prefetch(const kda_params &p, const kda_task &t, int chunk, const kda_prep &s,
                               int flip)
 {
-    kda_fetch_kv<L, 128>(p, t, chunk, s, flip, s.tid);
-    kda_fetch_qg<L, 128>(p, t, chunk, s, s.tid);
+    kda_fetch_kv<L, 128, first>(p, t, chunk, s, flip, s.tid);
+    kda_fetch_qg<L, 128, first>(p, t, chunk, s, s.tid);
     cp_async_commit();
 }
 
@@ -172,7 +192,7 @@ BRIM_DEVICE kda_first kda_prep_ask(const kda_params &p, const kda_task &t, kda_p
 #pragma unroll
     for (int e = 0; e < 4; e++)
         first.dt_bias[e] = p.dt_bias ? p.dt_bias[t.head * 128 + 4 * (tid & 31) + e] : 0.0f;
-    kda_prefetch<L>(p, t, first_chunk, s, 0);
+    kda_prefetch<L, true>(p, t, first_chunk, s, 0);
     first.beta = tid < 32 ? kda_load_beta(p, t, first_chunk, tid) : 0;
     return first;
 }
