@@ -368,7 +368,10 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
             /* Begun when the first has its gate, the second leaves it the processor for the packet
              * that is wanted first, and finds its code there. */
             if (instance == 1) named_barrier_sync(BAR_LEAD, 256);
-            for (int c = instance; c < t.n_chunk; c += N_INSTANCE) {
+            for (int c = instance, next; c < t.n_chunk; c = next) {
+                next = c + N_INSTANCE;
+                /* the first has the window's bound to take: the second does chunk 2 */
+                if (c < N_INSTANCE && range.quiet == 1) next += 1 - 2 * instance;
                 int stage = c % N_STAGE, use = c / N_STAGE;
                 uint32_t packet = base + stage * KDA_PACKET_BYTES;
                 auto wait_stage = [&] {
@@ -387,7 +390,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
                     mbarrier_arrive(full + 8 * stage);
                     break;
                 }
-                kda_prepare<layout>(p, t, s, c, c + N_INSTANCE, packet, wait_stage, [&] {
+                kda_prepare<layout>(p, t, s, c, next, packet, wait_stage, [&] {
                     if (within > 0) return;
                     /* all on their way before any is waited for */
                     uint32_t mark = ld_relaxed_gpu(drop), any = atom_add_shared(any_stop, 0),
