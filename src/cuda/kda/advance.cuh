@@ -483,6 +483,7 @@ BRIM_DEVICE void kda_advance(const kda_params &p, const kda_task &t, const Range
         wgmma_pin(s);
         wgmma_pin(o);
         /* all reads of the packet are complete; but the last O will pass through its Z panel */
+        if (!has_writer) __syncwarp(); /* of the panel too, by every lane */
         if (lane == 0 && !(Range::queued && c + 1 == t.n_chunk))
             mbarrier_arrive(empty + 8 * last_stage);
 #pragma unroll

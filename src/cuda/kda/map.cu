@@ -107,6 +107,7 @@ BRIM_DEVICE void kda_carry(const kda_params &p, const kda_task &t, bool initial,
         wgmma_commit();
         wgmma_wait<0>();
         wgmma_pin(s);
+        __syncwarp();
         if (lane == 0)
             mbarrier_arrive(empty + 8 * stage); /* all reads of the packet are complete */
         if (++stage == KDA_PART_STAGE) {
