@@ -179,6 +179,7 @@ wait
         n = split("c4-m128 c4-m64 c5-m64 c6-m64 c8-m128", ring, " ")
         for (i = 1; i <= n; i++) ways["kda/" ring[i]] = "load acked"
         ways["kda/split-weak"] = "load acked pair turns" # of the serial launch behind
+        ways["kda/m128"] = ways["kda/queue"] = "kept"
         ways["kda/split-wide"] = ways["kda/split-join-wide"] = "counted kept"
     }
     $2 ~ /^handover/ { # by itself alone

@@ -163,7 +163,7 @@ def join_cost():
         if max(errors) < least:
             best, least = cost, max(errors)
         weights = [w * e for w, e in zip(weights, errors)]
-        weights = [w / sum(weights) for w in weights]
+        weights = [max(w / sum(weights), 1e-9) for w in weights]  # none is lost, or the matrix is singular
     return best, min(c for _, c in rows), max(c for _, c in rows)
 
 
