@@ -179,7 +179,7 @@ wait
         n = split("c4-m128 c4-m64 c5-m64 c6-m64 c8-m128", ring, " ")
         for (i = 1; i <= n; i++) ways["kda/" ring[i]] = "load acked"
         ways["kda/split-weak"] = "load acked pair turns" # of the serial launch behind
-        ways["kda/m128"] = ways["kda/queue"] = "kept"
+        ways["kda/m128-bound"] = ways["kda/queue-bound"] = "kept" # without a bound they are clean
         ways["kda/split-wide"] = ways["kda/split-join-wide"] = "counted kept"
     }
     $2 ~ /^handover/ { # by itself alone
@@ -194,7 +194,7 @@ wait
         known = n > 0
         for (i = 1; i <= n; i++) {
             found = 0
-            m = split(ways[name], w, " ")
+            m = split(ways[$2 in ways ? $2 : name], w, " ")
             for (j = 1; j <= m; j++) found = found || ("handover/" w[j], k[i]) in seen
             known = known && found
         }

@@ -31,9 +31,9 @@ enum {
 };
 
 /* Working memory of a preparation instance, on 256 bytes. Raw q, k, g, v tiles are [32 tokens][128]
- * bf16 in rows of 256 bytes; q becomes the scaled query rows and the columns of the block below the
- * diagonal, k becomes k 2^G, g becomes the columns of the diagonal blocks, each element in its own
- * place.
+ * bf16 in rows of 256 bytes; k becomes k 2^G, each element in its own place. Of a helper, and
+ * without a bound on the gate, q becomes the scaled query rows and the columns of the block below
+ * the diagonal, g the columns of the diagonal blocks; elsewhere these lie in the packet (tile.cuh).
  * SMALL: NORM float2 [32], factors of q and k; BETA float [2][32], this chunk's and the next one's;
  * HALF float [128], decay of the first half; TOTAL float [4][128], log2 decay of eight tokens each,
  * later the inverses of the diagonal blocks: four matrices [16 columns][16 rows] of bf16, both
