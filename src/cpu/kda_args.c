@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "cpu/kda.h"
+#include "plan/kda_shape.h"
 #include "plan/kda_split.h"
 #include "tensor/dtype.h"
 
@@ -59,14 +60,7 @@ static brim_status check_shape(const brim_kda_args *args, brim_error *err)
     BRIM_REQUIRE(err, args->n_value_head % args->n_head == 0, BRIM_E_SHAPE,
                  "kda: n_value_head %lld is not a multiple of n_head %lld",
                  (long long)args->n_value_head, (long long)args->n_head);
-    BRIM_REQUIRE(err, args->n_seq >= 0 && args->n_tok >= 0, BRIM_E_SHAPE,
-                 "kda: n_seq %lld and n_tok %lld must not be negative", (long long)args->n_seq,
-                 (long long)args->n_tok);
-    uint64_t total;
-    BRIM_REQUIRE(err,
-                 brim_mul_u64((uint64_t)args->n_seq, (uint64_t)args->n_value_head, &total) &&
-                     total <= INT32_MAX,
-                 BRIM_E_SHAPE, "kda: n_seq * n_value_head does not fit 31 bits");
+    BRIM_TRY(brim_kda_shape_check(args, err));
     if (args->cu_seqlens) {
         BRIM_REQUIRE(err, args->offset_bytes == 4 || args->offset_bytes == 8, BRIM_E_DTYPE,
                      "kda: offset_bytes is %d; 4 or 8 is taken", args->offset_bytes);

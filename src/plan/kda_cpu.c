@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "brim/kernels.h"
+#include "plan/kda_shape.h"
 #include "plan/kda_split.h"
 
 /* Work on one chunk of 128 value columns, in hundredths of a whole task's (a profile of one head on
@@ -79,12 +80,7 @@ brim_status brim_kda_plan_cpu(const brim_kda_args *args, brim_kda_plan *plan, br
     bool ref = args->route && !strcmp(args->route, "cpu-ref");
     BRIM_REQUIRE(err, !args->route || ref || !strcmp(args->route, "cpu-chunk"), BRIM_E_UNSUPPORTED,
                  "kda: the CPU has routes cpu-chunk and cpu-ref, not '%.40s'", args->route);
-    BRIM_REQUIRE(err,
-                 args->n_seq >= 0 && args->n_tok >= 0 && args->n_value_head >= 1 &&
-                     args->n_seq <= INT32_MAX / args->n_value_head,
-                 BRIM_E_SHAPE,
-                 "kda: a plan needs n_seq and tokens of at least 0, heads of at least 1, and no "
-                 "more than 2^31 - 1 of sequences times heads");
+    BRIM_TRY(brim_kda_shape_check(args, err));
     int64_t n_tok = args->offset_bytes ? args->max_tok : args->n_tok;
     struct brim_kda_cpu_plan cpu =
         brim_kda_cpu_plan_make(args->n_seq * args->n_value_head, n_tok, ref ? 1 : args->n_thread);

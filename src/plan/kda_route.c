@@ -12,6 +12,7 @@
 #include "base/count.h"
 #include "plan/clusters.h"
 #include "plan/kda_route_table.h"
+#include "plan/kda_shape.h"
 
 enum { M128 = BRIM_KDA_ROUTE_M128, SPLIT = BRIM_KDA_ROUTE_SPLIT, JOIN = BRIM_KDA_ROUTE_JOIN };
 enum { N_ROUTE = BRIM_KDA_ROUTE_ALL };
@@ -238,8 +239,7 @@ static brim_status check(const brim_kda_args *args, int64_t n_processor, brim_er
     BRIM_REQUIRE(err, n_processor >= 1 && n_processor <= MAX_COUNT, BRIM_E_RANGE,
                  "kda: a plan needs a GPU of 1 to 2^31 - 1 processors, not %lld",
                  (long long)n_processor);
-    BRIM_REQUIRE(err, args->n_seq >= 0 && args->n_tok >= 0 && args->n_value_head >= 1, BRIM_E_SHAPE,
-                 "kda: a plan needs n_seq and tokens of at least 0 and heads of at least 1");
+    BRIM_TRY(brim_kda_shape_check(args, err));
     BRIM_REQUIRE(err,
                  args->n_seq <= MAX_COUNT && args->n_tok <= MAX_COUNT &&
                      args->n_value_head <= MAX_COUNT,
@@ -394,6 +394,9 @@ brim_status brim_kda_schedule_make(const brim_kda_args *args, int64_t n_processo
     if (chosen == SPLIT) schedule->split = cuts.split;
     if (chosen == JOIN) schedule->split = joined(args, &work, &cuts);
     fill(plan, &work, chosen, schedule, n_processor);
+    BRIM_REQUIRE(err, plan->grid <= MAX_COUNT, BRIM_E_SHAPE,
+                 "kda: route %s counts the CTAs of its launch in 31 bits, not %lld", plan->route,
+                 (long long)plan->grid);
     snprintf(plan->reason, sizeof plan->reason, "%s", reason);
     for (int r = 0; r < N_ROUTE; r++) {
         double us = all.time[r].measured ? all.time[r].us : 0;

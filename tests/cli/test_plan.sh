@@ -97,6 +97,25 @@ expect "exit code of a forced route" 0 "$(code plan kda --tokens 1 --heads 1 --r
 expect "exit code of an unknown route" 2 "$(code plan kda --tokens 1 --heads 1 --route m7)"
 expect "exit code of more tokens than can be counted" 2 \
     "$(code plan kda --batch 1000000000 --tokens 1000000000000 --heads 1)"
+# Products of what each option may be: exact, or refused as the operator refuses them.
+for many in "--batch 1000000000" "--packed 1000000000" "--batch 1000000000 --device cpu"; do
+    read -ra words <<<"$many"
+    expect "kda, more tasks than can be counted, $many" "brim: error: kda: n_seq * n_value_head does not fit 31 bits" \
+        "$("$brim" plan kda "${words[@]}" --heads 1000000 --tokens 64 2>&1)"
+    expect "exit code of them, $many" 1 "$(code plan kda "${words[@]}" --heads 1000000 --tokens 64)"
+done
+expect "kda, more rows than memory" \
+    "brim: error: kda: n_seq 1000000000, n_tok 1000000000 and n_value_head 2 reach beyond what memory can hold" \
+    "$("$brim" plan kda --batch 1000000000 --tokens 1000000000 --heads 2 --allow-split 2>&1)"
+expect "kda, more segments than a launch has" \
+    "brim: error: kda: route split counts the CTAs of its launch in 31 bits, not 8000000000" \
+    "$("$brim" plan kda --batch 256 --tokens 1000000000 --heads 1 --route split --split-length 1 2>&1)"
+expect "kda, all that fits is exact" "2000000000 m128" \
+    "$(field "d['grid'], d['route']" --packed 1000000000 --tokens 1000000000 --heads 2 --allow-split | tr -d "(),'")"
+for processors in 0 -3 1000001 99999999999999999999; do
+    expect "kda, $processors processors" "brim: error: --processors: $processors is outside 1 to 1000000" \
+        "$("$brim" plan kda --tokens 4096 --heads 8 --processors=$processors 2>&1)"
+done
 expect "exit code without heads" 2 "$(code plan kda --tokens 1)"
 expect "exit code of processors without the policy" 2 \
     "$(code plan split-k --rows 1 --inner 128 --outputs 1 --processors 132)"

@@ -143,6 +143,75 @@ static void a_plan_prints_its_alternatives(void **state)
     assert_non_null(strstr(text, "\"why_not\":\"allow_split is not set\"}]}"));
 }
 
+/* A plan is refused where the operator refuses the call, in the same words, before a product of its
+ * numbers is formed; up to there all that it prints is exact. */
+static void products_of_large_numbers(void **state)
+{
+    (void)state;
+    enum { MOST = INT32_MAX };
+    const struct {
+        int64_t n_seq, n_tok, n_head;
+        int packed;
+        const char *route;
+        int length;
+        const char *refusal; /* on every device, of a plan without a route */
+    } calls[] = {
+        {MOST, 0, 1, 0, NULL, 0, NULL},
+        {1, 64, MOST, 0, NULL, 0, NULL},
+        {0, MOST, MOST, 0, NULL, 0, NULL},
+        {MOST, MOST, 1, 1, NULL, 0, NULL},
+        {1, MOST, 1 << 24, 0, NULL, 0, NULL},
+        {1000000000, 64, 1000000, 0, NULL, 0, "kda: n_seq * n_value_head does not fit 31 bits"},
+        {1000000000, 64, 1000000, 1, NULL, 0, "kda: n_seq * n_value_head does not fit 31 bits"},
+        {INT64_MAX, 64, 4, 0, NULL, 0, "kda: n_seq * n_value_head does not fit 31 bits"},
+        {1, 64, (int64_t)1 << 31, 0, NULL, 0, "kda: n_seq * n_value_head does not fit 31 bits"},
+        {-1, 64, 4, 0, NULL, 0, "kda: n_seq -1 and n_tok 64 must not be negative"},
+        {1, 64, 0, 0, NULL, 0, "kda: n_value_head 0 must be at least 1"},
+        {1000000000, 1000000000, 1, 0, NULL, 0,
+         "kda: n_seq 1000000000, n_tok 1000000000 and n_value_head 1 reach beyond what memory can "
+         "hold"},
+        {1, MOST, 1 << 25, 0, NULL, 0,
+         "kda: n_seq 1, n_tok 2147483647 and n_value_head 33554432 reach beyond what memory can "
+         "hold"},
+        {2, INT64_MAX, 1, 0, NULL, 0,
+         "kda: n_seq 2, n_tok 9223372036854775807 and n_value_head 1 reach beyond what memory can "
+         "hold"},
+        {1 << 30, 64, 1, 0, "m64", 0,
+         "kda: route m64 counts the CTAs of its launch in 31 bits, "
+         "not 2147483648"},
+        {32, MOST, 1, 0, "split", 1,
+         "kda: route split counts the CTAs of its launch in 31 bits, "
+         "not 2147483648"},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        brim_kda_args args;
+        brim_kda_plan plan;
+        brim_error err = {0};
+        brim_kda_args_init(&args);
+        args.n_seq = calls[i].n_seq, args.n_tok = args.max_tok = calls[i].n_tok;
+        args.n_value_head = calls[i].n_head, args.offset_bytes = calls[i].packed ? 8 : 0;
+        args.route = calls[i].route, args.split_length = calls[i].length;
+        brim_status want = calls[i].refusal ? BRIM_E_SHAPE : BRIM_OK;
+        assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, &err), want);
+        if (calls[i].refusal) assert_string_equal(err.text, calls[i].refusal);
+        if (want == BRIM_OK) assert_true(plan.grid == calls[i].n_seq * calls[i].n_head);
+        if (calls[i].route) continue;
+        assert_int_equal(brim_kda_plan_cpu(&args, &plan, &err), want);
+        if (calls[i].refusal) assert_string_equal(err.text, calls[i].refusal);
+    }
+    /* the most that a route's launch and workspace come to */
+    brim_kda_args args;
+    brim_kda_plan plan;
+    brim_kda_args_init(&args);
+    args.n_seq = 1, args.n_tok = MOST, args.n_value_head = 31;
+    args.route = "split-join", args.split_length = 1;
+    assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
+    uint64_t n_segment = (uint64_t)31 << 26;
+    assert_true(plan.grid == (int64_t)n_segment);
+    assert_true(plan.workspace_bytes ==
+                BRIM_KDA_MAX_TASK * KDA_CONTROL_BYTES + n_segment * (48 + 2 * 65536) + 31 * 65536);
+}
+
 /* The two owners' shares of a packet leave out exactly the other's half of Z. */
 static void halves_of_a_packet(void **state)
 {
@@ -163,6 +232,7 @@ int main(void)
         cmocka_unit_test(plans_stay_on_m128_where_nothing_is_measured),
         cmocka_unit_test(the_queue_takes_any_number_of_tasks),
         cmocka_unit_test(a_plan_prints_its_alternatives),
+        cmocka_unit_test(products_of_large_numbers),
         cmocka_unit_test(halves_of_a_packet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
