@@ -205,11 +205,6 @@ static int run_context(const struct bench_context *ctx, int64_t context)
                            &err);
     }
     for (size_t q = 0; q < args.n_query && args.section[4] && code == CLI_OK; q++) {
-        if (args.query[q] > context) {
-            cli_error("--query-length: %" PRId64 " queries cannot see %" PRId64 " keys causally",
-                      args.query[q], context);
-            return CLI_USAGE;
-        }
         say(sections[4], "S", context);
         int n_head_kv =
             args.gqa_ratio ? ctx->shape->n_head / (int)args.gqa_ratio : ctx->shape->n_head_kv;
@@ -436,6 +431,21 @@ static bool check_iterations(void)
     return whole_orders(args.section[1] || (args.section[2] && args.include_split_k) ? 3 : 2);
 }
 
+/* Queries are the last rows of their context, so there are no more of them than of its keys. Asked
+ * before anything is measured. */
+static bool check_queries(void)
+{
+    for (size_t c = 0; c < args.n_context && args.section[4]; c++)
+        for (size_t q = 0; q < args.n_query; q++)
+            if (args.query[q] > args.context[c]) {
+                cli_error("--query-length: %" PRId64 " queries cannot see the %" PRId64
+                          " keys of --context causally",
+                          args.query[q], args.context[c]);
+                return false;
+            }
+    return true;
+}
+
 static bool settle(const struct args_list *section, const struct args_list *context,
                    const struct args_list *query, const struct args_list *projection,
                    const struct bench_shape **shape)
@@ -468,6 +478,7 @@ static bool settle(const struct args_list *section, const struct args_list *cont
         cli_error("--query-length: a sweep needs --section attention alone");
         return false;
     }
+    if (!check_queries()) return false;
     if (!args.repeats) args.repeats = args.n_context > 1 ? 2 : 1;
     if (args.n_context > 1 && args.repeats % 2) {
         cli_error("--context-repeats must be even with several contexts: half run in reverse");

@@ -103,6 +103,14 @@ code 2 bench operators --model smollm2-135m -q --iterations 7 --section decode-p
 check "says why" grep -q 'multiple of 6' "$work/err"
 code 2 bench operators --model smollm2-135m --iterations 7
 check "before anything is measured" test "$(wc -l <"$work/err")" = 1
+code 2 bench operators --model smollm2-135m --query-length 129 --warmup 0 --iterations 6
+check "so are queries without keys" test "$(cat "$work/err")" = \
+    "brim: error: --query-length: 129 queries cannot see the 128 keys of --context causally"
+check "and nothing was printed" test ! -s "$work/out"
+code 2 bench operators --model smollm2-135m --section attention --context 9 --context 5 --query-length 3,6 --iterations 6
+check "of any context" test "$(cat "$work/err")" = \
+    "brim: error: --query-length: 6 queries cannot see the 5 keys of --context causally"
+code 0 bench operators --model smollm2-135m --section embedding --query-length 129 --warmup 0 --iterations 6 -q
 code 1 bench operators --model smollm2-135m --section embedding --json-output "$work/none/x"
 check "so is a file that cannot be written" test "$(wc -l <"$work/err")" = 1
 code 2 bench operators --context 9 --context 12 --context-repeats 3
