@@ -11,31 +11,60 @@
 #include "cli.h"
 #include "commands.h"
 
+/* n_processor 0: an H200's. */
+static int plan_hopper(int64_t n_row, int64_t n_in, int64_t n_out, int64_t group,
+                       int64_t n_processor)
+{
+    brim_w4_args args;
+    brim_w4_plan plan;
+    brim_error err;
+    char line[512];
+    brim_w4_args_init(&args);
+    args.n_row = n_row;
+    args.n_in = n_in;
+    args.n_out = n_out;
+    args.group = (int)group;
+    if (brim_w4_plan_hopper(&args, n_processor ? n_processor : 132, &plan, &err) != BRIM_OK)
+        return cli_fail(&err);
+    brim_w4_plan_print(&plan, line, sizeof(line));
+    puts(line);
+    return cli_close_stdout(CLI_OK);
+}
+
 static int plan_split_k(int argc, char **argv)
 {
     int64_t n_row = -1, n_in = -1, n_out = -1, n_processor = 0;
     int64_t tile_rows = 32, tile_outs = 32, align = 128;
-    const char *policy_name = "course";
+    const char *level = "tiled", *policy_name = NULL;
     const struct args_option options[] = {
         {"rows", 0, ARGS_INT, &n_row, "M", "rows of the activations", 0, 1e15},
         {"inner", 0, ARGS_INT, &n_in, "N", "length of the reduction", 0, 1e15},
         {"outputs", 0, ARGS_INT, &n_out, "K", "outputs of the projection", 0, 1e15},
+        {"level", 0, ARGS_CHOICE, &level, "tiled|hopper",
+         "tiled: matvec, tiles and partitions by a policy (tiled)\n"
+         "hopper: the kernel for packed weights, its tile, cluster, split and grid",
+         0, 0},
         {"policy", 0, ARGS_CHOICE, &policy_name, "course|device",
-         "course: 32 x 32 tiles, target 320, at most 16 partitions\n"
+         "course: 32 x 32 tiles, target 320, at most 16 partitions (course)\n"
          "device: target and tile from the processor",
          0, 0},
         {"processors", 0, ARGS_INT, &n_processor, "P",
-         "device: processors to fill (SMs of a GPU, threads of a CPU)", 1, 1e9},
+         "device: processors to fill (SMs of a GPU, threads of a CPU)\n"
+         "hopper: SMs of the GPU (132)",
+         1, 1e9},
         {"tile-rows", 0, ARGS_INT, &tile_rows, "N", "device: rows of an output tile (32)", 1, 1e9},
         {"tile-outputs", 0, ARGS_INT, &tile_outs, "N", "device: outputs of a tile (32)", 1, 1e9},
-        {"align", 0, ARGS_INT, &align, "N", "device: partitions are a multiple of this (128)", 1,
-         1e9},
+        {"align", 0, ARGS_INT, &align, "N",
+         "device: partitions are a multiple of this (128)\n"
+         "hopper: the group of the weights, 32, 64 or 128 (128)",
+         1, 1e9},
     };
     const struct args_command command = {
         .name = "plan split-k",
         .positional = "",
         .about = "How a W4 product of M rows, N inputs and K outputs is cut: one line of JSON.\n"
-                 "Up to 8 rows the matvec runs; a split of 1 is the unsplit kernel, unchanged.",
+                 "Up to 8 rows the matvec runs; a split of 1 is the unsplit kernel, unchanged.\n"
+                 "--level hopper: as the kernels for packed weights cut it on a GPU.",
         .groups = {{"Options", options, sizeof(options) / sizeof(options[0])}},
     };
     int code;
@@ -44,8 +73,14 @@ static int plan_split_k(int argc, char **argv)
         cli_error("plan split-k needs --rows, --inner and --outputs");
         return CLI_USAGE;
     }
+    if (!strcmp(level, "hopper")) {
+        if (!policy_name && tile_rows == 32 && tile_outs == 32)
+            return plan_hopper(n_row, n_in, n_out, align, n_processor);
+        cli_error("plan split-k: --policy, --tile-rows and --tile-outputs are of --level tiled");
+        return CLI_USAGE;
+    }
     brim_split_policy policy = brim_split_policy_course();
-    if (!strcmp(policy_name, "device")) {
+    if (policy_name && !strcmp(policy_name, "device")) {
         if (n_processor == 0) {
             cli_error("plan split-k: --policy device needs --processors");
             return CLI_USAGE;
@@ -165,7 +200,7 @@ int cmd_plan(int argc, char **argv)
         const char *name, *about;
         int (*run)(int argc, char **argv);
     } plans[] = {
-        {"split-k", "partitions of a W4 product's reduction", plan_split_k},
+        {"split-k", "partitions of a W4 product's reduction, or its Hopper kernel", plan_split_k},
         {"kda", "route of a KDA prefill", plan_kda},
     };
     enum { N_PLAN = sizeof(plans) / sizeof(plans[0]) };

@@ -278,6 +278,8 @@ typedef struct brim_w4_plan {
                                           tile's reduction */
     int accumulates, reduces; /* kernels launched: with a plane or y as target; summing planes */
     size_t workspace_bytes;
+    char schedule[64]; /* Hopper kernels: kernel, tile, parts and split as the committed results
+                          name them; else empty */
 } brim_w4_plan;
 
 /* Zero everything, then set x_dtype, y_dtype, param_dtype and plane_dtype to BF16, group to 128. */
@@ -288,7 +290,14 @@ BRIM_API BRIM_MUST_USE brim_status brim_w4_workspace_bytes(const brim_w4_args *a
                                                            size_t *n_bytes, brim_error *err);
 BRIM_API BRIM_MUST_USE brim_status brim_w4_plan_make(const brim_w4_args *args, brim_w4_plan *plan,
                                                      brim_error *err);
-/* One line of JSON without newline; returns its length, also when `capacity` is too small. */
+/* What brim_w4_plan_make chooses at level HOPPER on a GPU of n_processor SMs, without a device or
+ * data: reads n_row, n_in, n_out and group, nothing else. */
+BRIM_API BRIM_MUST_USE brim_status brim_w4_plan_hopper(const brim_w4_args *args,
+                                                       int64_t n_processor, brim_w4_plan *plan,
+                                                       brim_error *err);
+/* One line of JSON without newline; returns its length, also when `capacity` is too small. "split"
+ * is of the kernel that runs: planes of the tiled ones, or CTAs of a Hopper kernel's cluster, whose
+ * stretches of the reduction need not be equal (no "partition_inputs"). */
 BRIM_API size_t brim_w4_plan_print(const brim_w4_plan *plan, char *text, size_t capacity);
 /* Prepare a block of workspace, stream-ordered, once per block of memory (not per call). A
  * workspace serves one call at a time, of any shapes in turn: one per device and stream. */

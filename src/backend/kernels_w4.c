@@ -110,13 +110,16 @@ static brim_status hopper_choose(const brim_w4_args *args, int n_sm, struct choi
     static const enum kernel kernels[] = {[BRIM_W4_KERNEL_GEMV] = GEMV,
                                           [BRIM_W4_KERNEL_CLUSTER] = CLUSTER,
                                           [BRIM_W4_KERNEL_STREAM] = STREAM};
-    choice->hopper = brim_w4_hopper_plan_make(args->n_row, args->n_in, args->n_out, n_sm);
-    choice->kernel = kernels[choice->hopper.kernel];
-    const struct brim_w4_stream_plan *stream = &choice->hopper.stream;
-    const int64_t n_group = choice->kernel == STREAM
-                                ? stream->n_tile_out * stream->n_tile_token * stream->split
-                                : brim_w4_hopper_plan_ctas(&choice->hopper);
-    BRIM_REQUIRE(err, n_group <= INT32_MAX - 1024 && args->n_in <= INT32_MAX, BRIM_E_SHAPE,
+    int64_t n_group = INT64_MAX;
+    if (args->n_in <= INT32_MAX) { /* plans count its units in an int */
+        choice->hopper = brim_w4_hopper_plan_make(args->n_row, args->n_in, args->n_out, n_sm);
+        choice->kernel = kernels[choice->hopper.kernel];
+        const struct brim_w4_stream_plan *stream = &choice->hopper.stream;
+        n_group = choice->kernel == STREAM
+                      ? stream->n_tile_out * stream->n_tile_token * stream->split
+                      : brim_w4_hopper_plan_ctas(&choice->hopper);
+    }
+    BRIM_REQUIRE(err, n_group <= INT32_MAX - 1024, BRIM_E_SHAPE,
                  "w4: n_row %lld, n_out %lld, n_in %lld: more work than one launch takes",
                  (long long)args->n_row, (long long)args->n_out, (long long)args->n_in);
     return BRIM_OK;
@@ -170,6 +173,8 @@ static void describe(const brim_w4_args *args, const struct choice *choice, brim
     plan->accumulates = choice->kernel != NONE && choice->kernel != CPU;
     plan->reduces = split;
     plan->workspace_bytes = choice->workspace_bytes;
+    if (choice->kernel >= GEMV)
+        brim_w4_hopper_plan_print(&choice->hopper, plan->schedule, sizeof plan->schedule);
     switch (choice->kernel) {
     case NONE:
         break;
@@ -222,6 +227,30 @@ brim_status brim_w4_plan_make(const brim_w4_args *args, brim_w4_plan *plan, brim
     return BRIM_OK;
 }
 
+brim_status brim_w4_plan_hopper(const brim_w4_args *args, int64_t n_processor, brim_w4_plan *plan,
+                                brim_error *err)
+{
+    enum { MAX_SM = 1 << 20 }; /* far below what the plans' costs count */
+    struct choice choice = {.split = {.split = 1}};
+    brim_w4_args a;
+    uint64_t x_bytes, y_bytes;
+    BRIM_REQUIRE(err, args && plan, BRIM_E_ARGUMENT, "w4: the arguments or the plan are null");
+    BRIM_REQUIRE(err, n_processor >= 1 && n_processor <= MAX_SM, BRIM_E_RANGE,
+                 "w4: a plan needs a GPU of 1 to %d processors, not %lld", MAX_SM,
+                 (long long)n_processor);
+    brim_w4_args_init(&a);
+    a.device = BRIM_KERNEL_CUDA, a.level = BRIM_W4_HOPPER, a.group = args->group;
+    a.n_row = args->n_row, a.n_in = a.x_stride = args->n_in, a.n_out = a.y_stride = args->n_out;
+    BRIM_TRY(brim_w4_check_shape(&a, err));
+    choice.split.partition_inputs = a.n_in;
+    if (a.n_row > 0 && a.n_out > 0) {
+        BRIM_TRY(brim_w4_check_spans(&a, &x_bytes, &y_bytes, err));
+        BRIM_TRY(hopper_choose(&a, (int)n_processor, &choice, err));
+    }
+    describe(&a, &choice, plan);
+    return BRIM_OK;
+}
+
 brim_status brim_w4_supported(const brim_w4_args *args, brim_error *err)
 {
     struct choice choice;
@@ -239,13 +268,20 @@ brim_status brim_w4_workspace_bytes(const brim_w4_args *args, size_t *n_bytes, b
 
 size_t brim_w4_plan_print(const brim_w4_plan *plan, char *text, size_t capacity)
 {
+    /* A cluster's CTAs share a tile's reduction as planes do; one of the two is 1. */
+    char partition[48] = "", schedule[96] = "";
+    if (plan->schedule[0])
+        snprintf(schedule, sizeof schedule, ",\"schedule\":\"%s\"", plan->schedule);
+    else
+        snprintf(partition, sizeof partition, ",\"partition_inputs\":%" PRId64,
+                 plan->split.partition_inputs);
     int len = snprintf(text, capacity,
-                       "{\"kernel\":\"%s\",\"split\":%" PRId64 ",\"partition_inputs\":%" PRId64
-                       ",\"grid\":%" PRId64 ",\"tile_rows\":%d,\"tile_outs\":%d,\"cluster\":%d,"
-                       "\"accumulates\":%d,\"reduces\":%d,\"workspace_bytes\":%zu}",
-                       plan->kernel, plan->split.split, plan->split.partition_inputs, plan->grid,
+                       "{\"kernel\":\"%s\",\"split\":%" PRId64 "%s,\"grid\":%" PRId64
+                       ",\"tile_rows\":%d,\"tile_outs\":%d,\"cluster\":%d,"
+                       "\"accumulates\":%d,\"reduces\":%d,\"workspace_bytes\":%zu%s}",
+                       plan->kernel, plan->split.split * plan->cluster, partition, plan->grid,
                        plan->tile_rows, plan->tile_outs, plan->cluster, plan->accumulates,
-                       plan->reduces, plan->workspace_bytes);
+                       plan->reduces, plan->workspace_bytes, schedule);
     return len > 0 ? (size_t)len : 0;
 }
 

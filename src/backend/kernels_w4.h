@@ -14,6 +14,9 @@ brim_status brim_w4_check_matrix(const brim_w4_args *args, brim_error *err);
 /* That, rows, other types, level, split: everything but pointers, which n_row == 0 leaves unread.
  */
 brim_status brim_w4_check_shape(const brim_w4_args *args, brim_error *err);
+/* Bytes of x and y from their first elements to their last; n_row of at least 1. */
+brim_status brim_w4_check_spans(const brim_w4_args *args, uint64_t *x_bytes, uint64_t *y_bytes,
+                                brim_error *err);
 /* Pointers, alignment, strides, overlap. `packed`: the call reads args->packed, of `packed_bytes`,
  * not codes, scales and biases. */
 brim_status brim_w4_check_data(const brim_w4_args *args, bool packed, size_t packed_bytes,

@@ -139,21 +139,34 @@ static brim_status check_apart(const brim_w4_args *args, uint64_t y_bytes, const
     return BRIM_OK;
 }
 
+static unsigned element_bytes(brim_kernel_dtype dtype)
+{
+    return dtype == BRIM_KERNEL_F32 ? 4 : 2;
+}
+
+brim_status brim_w4_check_spans(const brim_w4_args *args, uint64_t *x_bytes, uint64_t *y_bytes,
+                                brim_error *err)
+{
+    BRIM_REQUIRE(err,
+                 span_bytes(args->n_row, args->x_stride, args->n_in, element_bytes(args->x_dtype),
+                            x_bytes) &&
+                     span_bytes(args->n_row, args->y_stride, args->n_out,
+                                element_bytes(args->y_dtype), y_bytes),
+                 BRIM_E_SHAPE, "w4: %lld rows of these strides are more than memory can hold",
+                 (long long)args->n_row);
+    return BRIM_OK;
+}
+
 brim_status brim_w4_check_data(const brim_w4_args *args, bool packed, size_t packed_bytes,
                                brim_error *err)
 {
     bool cuda = args->device == BRIM_KERNEL_CUDA;
-    unsigned x_bytes = args->x_dtype == BRIM_KERNEL_F32 ? 4 : 2;
-    unsigned y_bytes = args->y_dtype == BRIM_KERNEL_F32 ? 4 : 2;
+    unsigned x_bytes = element_bytes(args->x_dtype), y_bytes = element_bytes(args->y_dtype);
     BRIM_TRY(check_rows("x", args->x, args->x_stride, args->n_in, cuda ? 16 : x_bytes, cuda ? 8 : 1,
                         err));
     BRIM_TRY(check_rows("y", args->y, args->y_stride, args->n_out, y_bytes, 1, err));
-    uint64_t x_span, y_span, n_weight = (uint64_t)args->n_in * (uint64_t)args->n_out;
-    BRIM_REQUIRE(err,
-                 span_bytes(args->n_row, args->x_stride, args->n_in, x_bytes, &x_span) &&
-                     span_bytes(args->n_row, args->y_stride, args->n_out, y_bytes, &y_span),
-                 BRIM_E_SHAPE, "w4: %lld rows of these strides are more than memory can hold",
-                 (long long)args->n_row);
+    uint64_t x_span = 0, y_span = 0, n_weight = (uint64_t)args->n_in * (uint64_t)args->n_out;
+    BRIM_TRY(brim_w4_check_spans(args, &x_span, &y_span, err));
     BRIM_TRY(check_apart(args, y_span, "x", args->x, x_span, err));
     if (packed) {
         BRIM_REQUIRE(err, args->packed, BRIM_E_ARGUMENT,

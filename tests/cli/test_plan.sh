@@ -3,6 +3,7 @@
 # brim plan split-k and plan kda: their lines, their refusals. The whole table is checked in tests/unit/test_split_k.c.
 set -uo pipefail
 brim=$1
+cd "$(dirname "$0")/../.." || exit 1
 failed=0
 
 expect() { # WHAT EXPECTED ACTUAL
@@ -39,6 +40,27 @@ expect "exit code of a plan" 0 "$(code plan split-k --rows 1 --inner 128 --outpu
 expect "exit code of a refusal" 1 "$(code plan split-k --rows 1 --inner 100 --outputs 1)"
 expect "exit code without rows" 2 "$(code plan split-k --inner 128 --outputs 1)"
 expect "exit code without processors" 2 "$(code plan split-k --rows 1 --inner 128 --outputs 1 --policy device)"
+hopper() { "$brim" plan split-k --level hopper "$@" 2>&1; }
+expect "hopper, one row" \
+    '{"kernel":"gemv","split":1,"grid":128,"tile_rows":1,"tile_outs":32,"cluster":1,"accumulates":1,"reduces":0,"workspace_bytes":0,"schedule":"gemv int8: 1 pairs 10 parts split 1"}' \
+    "$(hopper --rows 1 --inner 2560 --outputs 4096)"
+expect "hopper, few rows" \
+    '{"kernel":"cluster","split":2,"grid":96,"tile_rows":16,"tile_outs":128,"cluster":2,"accumulates":1,"reduces":0,"workspace_bytes":0,"schedule":"cluster: 16 tokens 2 slabs 1 parts split 2"}' \
+    "$(hopper --rows 16 --inner 2560 --outputs 6144)"
+# what ran, by the committed sweep
+for row in q,1,2560,4096 q,48,2560,4096 o,64,4096,2560 down,96,9728,2560 gateup,256,2560,19456; do
+    IFS=, read -r name m n k <<<"$row"
+    expect "hopper, $name at $m rows as measured" "$(grep "^$name,$m," bench/results/h200/w4_sweep.csv | cut -d, -f4- | sed 's/,/: /')" \
+        "$(hopper --rows "$m" --inner "$n" --outputs "$k" | sed 's/.*"schedule":"\(.*\)"}/\1/')"
+done
+expect "hopper, a smaller GPU" "132 66" \
+    "$(for n in 132 78; do hopper --rows 256 --inner 2560 --outputs 4096 --processors $n | grep -o '"grid":[0-9]*' | cut -d: -f2; done | xargs)"
+expect "hopper, no row" '{"kernel":"none","split":1,"partition_inputs":2560,"grid":0,' "$(hopper --rows 0 --inner 2560 --outputs 4096 | cut -c1-60)"
+expect "hopper, a group" "0 1" "$(code plan split-k --level hopper --rows 1 --inner 576 --outputs 960 --align 64) $(code plan split-k --level hopper --rows 1 --inner 576 --outputs 960)"
+expect "hopper, more than a launch" "brim: error: w4: n_row 1000000000000, n_out 1000, n_in 128: more work than one launch takes" \
+    "$(hopper --rows 1000000000000 --inner 128 --outputs 1000)"
+expect "hopper, a policy's options" 2 "$(code plan split-k --level hopper --rows 1 --inner 2560 --outputs 4096 --policy device --processors 132)"
+expect "hopper, a tile" 2 "$(code plan split-k --level hopper --rows 1 --inner 2560 --outputs 4096 --tile-rows 64)"
 field() { # EXPRESSION ARGUMENT...: of the line, as d
     local what=$1
     shift

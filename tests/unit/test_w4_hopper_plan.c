@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "brim/kernels.h"
 #include "plan/w4_hopper.h"
 
 static void kernels_change_where_they_were_measured_to(void **state)
@@ -167,6 +168,81 @@ static void a_plan_is_printed_on_one_line(void **state)
     }
 }
 
+static void the_public_plan_says_the_same(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{2560, 4096}, {2560, 1024}, {4096, 2560}, {576, 960}};
+    static const char *const names[] = {[BRIM_W4_KERNEL_GEMV] = "gemv",
+                                        [BRIM_W4_KERNEL_CLUSTER] = "cluster",
+                                        [BRIM_W4_KERNEL_STREAM] = "stream"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int64_t n_row = 1; n_row <= 300; n_row++)
+            for (int n_sm = 78; n_sm <= 132; n_sm += 54) {
+                struct brim_w4_hopper_plan want =
+                    brim_w4_hopper_plan_make(n_row, shapes[i][0], shapes[i][1], n_sm);
+                char schedule[96];
+                brim_w4_args args;
+                brim_w4_plan plan;
+                brim_w4_args_init(&args);
+                args.n_row = n_row, args.n_in = shapes[i][0], args.n_out = shapes[i][1];
+                args.group = 64;
+                assert_int_equal(brim_w4_plan_hopper(&args, n_sm, &plan, NULL), BRIM_OK);
+                brim_w4_hopper_plan_print(&want, schedule, sizeof schedule);
+                assert_string_equal(plan.schedule, schedule);
+                assert_string_equal(plan.kernel, names[want.kernel]);
+                assert_int_equal(plan.grid, brim_w4_hopper_plan_ctas(&want));
+                assert_int_equal(plan.cluster, want.kernel == BRIM_W4_KERNEL_GEMV ? want.gemv.split
+                                               : want.kernel == BRIM_W4_KERNEL_CLUSTER
+                                                   ? want.cluster.split
+                                                   : want.stream.split);
+                assert_int_equal(plan.workspace_bytes, 0);
+            }
+}
+
+static void what_no_launch_takes_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n_row, n_in, n_out, n_processor;
+        int group;
+        brim_status status;
+        const char *text;
+    } calls[] = {
+        {0, 2560, 4096, 132, 128, BRIM_OK, ""},
+        {1, 128, 0, 132, 128, BRIM_OK, ""},
+        {1, 128, 1, 1 << 20, 128, BRIM_OK, ""},
+        {300, 2560, 4096, 1, 128, BRIM_OK, ""},
+        {1, 2560, 4096, 0, 128, BRIM_E_RANGE, "1 to 1048576 processors, not 0"},
+        {1, 2560, 4096, INT64_MAX, 128, BRIM_E_RANGE, "1 to 1048576 processors"},
+        {1, 576, 4096, 132, 128, BRIM_E_SHAPE, "576 is not a positive multiple of the group"},
+        {1, 2560, 4096, 132, 100, BRIM_E_RANGE, "group is 100"},
+        {-1, 2560, 4096, 132, 128, BRIM_E_SHAPE, "n_row -1"},
+        {1, 1024000000000000, 1000000000000000, 132, 128, BRIM_E_SHAPE, "weights are too many"},
+        {1000000000000000, 128000, 1, 132, 128, BRIM_E_SHAPE, "more than memory can hold"},
+        {1000000000000000, 128, 128000, 132, 128, BRIM_E_SHAPE, "more than memory can hold"},
+        {16, 1024000000000000, 1, 132, 128, BRIM_E_SHAPE, "more work than one launch takes"},
+        {1000000000000, 128, 1000, 132, 128, BRIM_E_SHAPE, "more work than one launch takes"},
+        {8, 128, 1000000000000000, 132, 128, BRIM_E_SHAPE, "more work than one launch takes"},
+        {16, 32, 1000000000000000, 132, 32, BRIM_E_SHAPE, "more work than one launch takes"},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        brim_w4_args args;
+        brim_w4_plan plan;
+        brim_error err = {0};
+        brim_w4_args_init(&args);
+        args.n_row = calls[i].n_row, args.n_in = calls[i].n_in, args.n_out = calls[i].n_out;
+        args.group = calls[i].group;
+        assert_int_equal(brim_w4_plan_hopper(&args, calls[i].n_processor, &plan, &err),
+                         calls[i].status);
+        if (!strstr(err.text, calls[i].text)) fail_msg("'%s': %s", calls[i].text, err.text);
+        if (calls[i].status == BRIM_OK && calls[i].n_row * calls[i].n_out == 0)
+            assert_string_equal(plan.kernel, "none");
+        assert_int_equal(brim_w4_plan_hopper(&args, calls[i].n_processor, NULL, NULL),
+                         BRIM_E_ARGUMENT);
+    }
+    assert_int_equal(brim_w4_plan_hopper(NULL, 132, &(brim_w4_plan){0}, NULL), BRIM_E_ARGUMENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +251,8 @@ int main(void)
         cmocka_unit_test(rows_that_share_bits),
         cmocka_unit_test(links_of_a_chain),
         cmocka_unit_test(a_plan_is_printed_on_one_line),
+        cmocka_unit_test(the_public_plan_says_the_same),
+        cmocka_unit_test(what_no_launch_takes_is_refused),
     };
     return cmocka_run_group_tests_name("w4_hopper_plan", tests, NULL, NULL);
 }
