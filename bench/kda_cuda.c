@@ -451,7 +451,9 @@ static brim_status bench_shape(struct bench *b, struct problem *p,
                                                     .out_error = errors[r][0],
                                                     .state_error = errors[r][1],
                                                     .split_length = schedule[r].split.length,
-                                                    .split_window = schedule[r].split.window});
+                                                    .split_first = schedule[r].split.first,
+                                                    .split_window = schedule[r].split.window,
+                                                    .split_chunks = schedule[r].split.chunks});
     }
     fflush(stdout);
     for (int r = 0; r < N_ROUTE; r++) brim_cuda_graph_free(timed[r].graph);

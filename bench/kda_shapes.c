@@ -93,15 +93,17 @@ bool bench_kda_part(const char *text, int *part, int *n_part)
 void bench_kda_print_header(FILE *to)
 {
     fputs("n_seq,n_tok,n_head,route,us_median,us_min,us_max,speedup,out_error,state_error,"
-          "split_length,split_window,gate\n",
+          "split_length,split_first,split_window,split_chunks,gate\n",
           to);
 }
 
 void bench_kda_print_row(FILE *to, const struct bench_kda_row *row)
 {
-    fprintf(to, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%.1f,%.1f,%.1f,%.3f,%.2e,%.2e,%d,%d,%s\n",
+    fprintf(to, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%.1f,%.1f,%.1f,%.3f,%.2e,%.2e,%d,%d,%d,%" PRId64
+            ",%s\n",
             row->shape->n_seq, row->shape->n_tok, row->shape->n_head, row->route, row->us_median,
             row->us_min, row->us_max, row->us_m128 > 0 ? row->us_m128 / row->us_median : 1,
-            row->out_error, row->state_error, row->split_length, row->split_window,
+            row->out_error, row->state_error, row->split_length, row->split_first, row->split_window,
+            row->split_chunks,
             row->shape->softplus ? "softplus" : "bounded");
 }

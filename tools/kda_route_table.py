@@ -58,7 +58,7 @@ def rows_of(path):
 
 
 def points(path):
-    """("serial", (route, chunks, tasks), us) and ("split", (n_seq, n_tok, n_head), (length, window, us)) of one file, of packed mixes
+    """("serial", (route, chunks, tasks), us) and ("split", (n_seq, n_tok, n_head), (length, first, window, chunks, us)) of one file, of packed mixes
     none: their n_tok is no sequence's."""
     packed = PACKED if os.path.basename(path) == "kda_routes.csv" else set()
     for row in rows_of(path):
@@ -68,11 +68,11 @@ def points(path):
         chunks, n_task = ceil_div(n_tok, 32), n_seq * n_head
         if "serial_us" in row:  # kda_split.csv: the serial route beside it has no name there
             if row["gates"] == "normal":
-                yield "split", (n_seq, n_tok, n_head), (int(row["length"]), int(row["window"]), float(row["split_us"]))
+                yield "split", (n_seq, n_tok, n_head), (*(int(row[name]) for name in ("length", "first", "window", "chunks")), float(row["split_us"]))
         elif int(row.get("split_length") or 0) > 0:
             if row["route"] == "split":  # nothing is expected of others that cut
-                yield ("split", (n_seq, n_tok, n_head),
-                       (int(row["split_length"]), int(row["split_window"]), float(row["us_median"])))
+                lengths = (int(row["split_" + name]) for name in ("length", "first", "window", "chunks"))
+                yield "split", (n_seq, n_tok, n_head), (*lengths, float(row["us_median"]))
         elif row["route"] not in ROUTES:
             sys.exit(f"{path}: no route is called '{row['route']}' in src/plan/kda_route.c")
         else:
@@ -117,13 +117,13 @@ def waves(route, n_task):
 
 
 def table(of_runs):
-    """Serial {(route, waves, chunks, tasks): us}, split {(n_seq, n_tok, n_head): (length, window, us)}."""
+    """Serial {(route, waves, chunks, tasks): us}, split {(n_seq, n_tok, n_head): (length, first, window, chunks, us)}."""
     serial, split = {}, {}
     for _, paths in of_runs:
         new, cut = {}, {}
         for kind, key, value in (point for path in paths for point in points(path)):
             if kind == "split":
-                cut[key] = max(value, cut.get(key, value), key=lambda v: v[2])
+                cut[key] = max(value, cut.get(key, value), key=lambda v: v[-1])
             else:
                 route, chunks, n_task = key
                 key = route, waves(route, n_task), chunks, n_task
@@ -134,12 +134,8 @@ def table(of_runs):
 
 
 def split_rows(split):
-    """(n_seq, n_tok, n_head, length, window, chunks, us), by chunks."""
-    rows = []
-    for (n_seq, n_tok, n_head), (length, window, us) in split.items():
-        segments = n_seq * ceil_div(ceil_div(n_tok, 32), length)
-        rows.append((n_seq, n_tok, n_head, length, window, waves("split", segments * n_head) * (length + window), us))
-    return sorted(rows, key=lambda row: (row[5],) + row)
+    """(n_seq, n_tok, n_head, length, first, window, chunks, us), by chunks."""
+    return sorted((key + value for key, value in split.items()), key=lambda row: (row[6],) + row)
 
 
 def join_cost():

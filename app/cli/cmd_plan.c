@@ -104,7 +104,7 @@ static int plan_split_k(int argc, char **argv)
 static int plan_kda(int argc, char **argv)
 {
     int64_t n_batch = 1, n_tok = -1, n_head = -1, n_packed = 0, longest = 0, n_processor = 0;
-    int64_t length = 0, window = 0, n_thread = 0;
+    int64_t length = 0, first = 0, window = 0, n_thread = 0;
     bool allow_split = false, exact = false;
     const char *route = NULL, *device = "cuda";
     const struct args_option options[] = {
@@ -125,6 +125,8 @@ static int plan_kda(int argc, char **argv)
          0, 0},
         {"split-length", 0, ARGS_INT, &length, "C", "split: chunks of 32 tokens of a segment", 1,
          1 << 24},
+        {"split-first", 0, ARGS_INT, &first, "C",
+         "split: chunks of a sequence's first segment, at least C of --split-length", 1, 1 << 24},
         {"split-window", 0, ARGS_INT, &window, "C", "split: chunks of its window", 1, 8},
         {"split-exact", 0, ARGS_FLAG, &exact, NULL,
          "split: nothing is skipped, all segments are joined", 0, 0},
@@ -143,7 +145,7 @@ static int plan_kda(int argc, char **argv)
     bool cpu = !strcmp(device, "cpu");
     if (n_tok < 0 || n_head < 0)
         refusal = "plan kda needs --tokens and --heads";
-    else if (cpu && (n_processor || allow_split || length || window || exact))
+    else if (cpu && (n_processor || allow_split || length || first || window || exact))
         refusal = "plan kda: --processors and the split's options are of --device cuda";
     else if (!cpu && n_thread)
         refusal = "plan kda: --threads is of --device cpu";
@@ -153,10 +155,10 @@ static int plan_kda(int argc, char **argv)
         refusal = "plan kda: --longest is of --packed; sequences of a batch are equally long";
     else if (longest && (longest > n_tok || longest < n_tok / n_packed))
         refusal = "plan kda: --longest lies between the mean and all of --tokens";
-    else if ((length || window || exact) && !allow_split &&
+    else if ((length || first || window || exact) && !allow_split &&
              !(route && (!strcmp(route, "split") || !strcmp(route, "split-join"))))
-        refusal = "plan kda: --split-length, --split-window and --split-exact need --allow-split "
-                  "or a split route's name";
+        refusal = "plan kda: --split-length, --split-first, --split-window and --split-exact need "
+                  "--allow-split or a split route's name";
     else if (exact && window)
         refusal =
             "plan kda: --split-exact needs no window; --split-window is of a split that skips";
@@ -176,6 +178,7 @@ static int plan_kda(int argc, char **argv)
     args.route = route;
     args.allow_split = allow_split;
     args.split_length = (int)length;
+    args.split_first = (int)first;
     args.split_window = (int)window;
     args.split_exact = exact;
     args.n_thread = (int)n_thread;

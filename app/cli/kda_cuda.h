@@ -37,7 +37,8 @@ struct bench_kda_row {
     const char *route;
     double us_median, us_min, us_max, us_m128; /* m128's: 0 if it was not timed */
     double out_error, state_error;
-    int split_length, split_window; /* 0 but for split */
+    int split_length, split_first, split_window; /* 0 but for split */
+    int64_t split_chunks;
 };
 void bench_kda_print_header(FILE *to);
 void bench_kda_print_row(FILE *to, const struct bench_kda_row *row);

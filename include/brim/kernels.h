@@ -77,13 +77,14 @@ typedef struct brim_kda_args {
     /* Nonzero admits route "split" (CUDA): segments of a sequence run at once where the gates are
      * proved to have forgotten what lies before (docs/kernels/kda_split.md). Its bits differ from
      * the other routes', which agree among themselves, and depend on the plan: pin it by the
-     * chunks (of 32 tokens) of a segment and of its window (at most 8, and no longer than the
-     * segment); 0: chosen from the shape. What may not be cut a serial route computes. Route
+     * chunks (of 32 tokens) of a segment, of a sequence's first segment (no shorter; 0: as long) and
+     * of a window (at most 8, and no longer than the segment); 0: chosen from the shape. What may
+     * not be cut a serial route computes. Route
      * "split-join", by name alone, joins it from the segments' state maps instead. split_exact:
      * nothing is skipped; every segment is joined, without windows. With allow_split that is chosen
      * where it is expected to be faster than the serial routes; by the name of one of the two
      * routes anywhere. */
-    int allow_split, split_length, split_window, split_exact;
+    int allow_split, split_length, split_first, split_window, split_exact;
 
     /* Fixed batch: n_seq sequences of n_tok tokens each, cu_seqlens NULL.
      * Packed: cu_seqlens[n_seq + 1] non-decreasing offsets from 0 into n_tok rows, in memory of the
@@ -152,8 +153,10 @@ typedef struct brim_kda_plan {
                                        a task that is shared): all, with state, preparing */
     int instances;                  /* preparation groups a task has */
     int depth;                      /* packets of the ring; 0: packets stay where they are made */
-    int split_length, split_window; /* "split", "split-join": chunks of a segment and of its window
-                                       (0: split_exact); else 0 */
+    /* "split", "split-join": chunks of a segment, of a sequence's first one, of a window (0:
+     * split_exact), and of all that the busiest processor works through; else 0 */
+    int split_length, split_first, split_window;
+    int64_t split_chunks;
     char serial[16];     /* "split": the route that computes what must not be cut; else empty */
     int64_t split_slots; /* of either: segments, those that may turn out empty included */
     size_t workspace_bytes;
@@ -181,7 +184,8 @@ BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_make(const brim_kda_args *args,
                                                       brim_kda_plan *plan, brim_error *err);
 /* What brim_kda_plan_make would choose on a GPU of n_processor SMs, without a device or data: reads
  * n_seq, n_tok, n_value_head, offset_bytes (not 0: packed), max_tok (packed; 0 or n_tok: not
- * known), route, allow_split, split_length, split_window and split_exact, nothing else. */
+ * known), route, allow_split, split_length, split_first, split_window and split_exact, nothing
+ * else. */
 BRIM_API BRIM_MUST_USE brim_status brim_kda_plan_gpu(const brim_kda_args *args, int64_t n_processor,
                                                      brim_kda_plan *plan, brim_error *err);
 /* What brim_kda_plan_make would choose on the CPU, without data: reads n_seq, n_tok, n_value_head,

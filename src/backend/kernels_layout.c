@@ -29,6 +29,7 @@ static const struct member kda_args[] = {
     KDA_P(route),
     KDA_I(allow_split),
     KDA_I(split_length),
+    KDA_I(split_first),
     KDA_I(split_window),
     KDA_I(split_exact),
     KDA_I(n_seq),

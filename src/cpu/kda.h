@@ -93,11 +93,13 @@ void brim_kda_chunk_range(const brim_kda_args *args, const struct brim_kda_task 
 
 enum { BRIM_KDA_WINDOW_MAX = 8 };
 
-/* A plan: segments of `length` chunks, the last one shorter; each but the first is preceded by a
- * window of `window` chunks (1 .. BRIM_KDA_WINDOW_MAX), or of what there is. */
+/* A plan: segments of `length` chunks, the first of `first` (0: length), the last one shorter; each
+ * but the first is preceded by a window of `window` chunks (1 .. BRIM_KDA_WINDOW_MAX), or of what
+ * there is. */
 struct brim_kda_split {
     int64_t length;
     int window;
+    int64_t first;
 };
 /* What became of the cuts. */
 struct brim_kda_split_report {

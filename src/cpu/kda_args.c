@@ -277,7 +277,7 @@ brim_status brim_kda_check(const brim_kda_args *args, brim_error *err)
                  "kda: unknown flags 0x%x", args->flags & ~(uint32_t)KNOWN_FLAGS);
     BRIM_REQUIRE(err, args->n_thread >= 0 && args->n_thread <= 4096, BRIM_E_RANGE,
                  "kda: n_thread %d lies outside [0, 4096]", args->n_thread);
-    BRIM_TRY(brim_kda_split_check(args->split_length, args->split_window, err));
+    BRIM_TRY(brim_kda_split_check(args->split_length, args->split_first, args->split_window, err));
     BRIM_TRY(check_shape(args, err));
     BRIM_REQUIRE(err, args->qkv_dtype == BRIM_KERNEL_BF16, BRIM_E_DTYPE,
                  "kda: q, k, v and out must be bf16");

@@ -168,17 +168,13 @@ static struct expected expect_split(const struct work *work,
                                     const struct brim_kda_split_plan *split)
 {
     if (split->length == 0) return (struct expected){0, false};
-    int64_t n_segment = work->packed
-                            ? brim_ceil_div(work->n_row, (int64_t)split->length * BRIM_KDA_CHUNK)
-                            : split->n_slot;
-    int64_t n_wave = brim_ceil_div(n_segment * work->n_head, resident(SPLIT));
-    int64_t most = brim_ceil_div(work->bound, BRIM_KDA_CHUNK); /* one segment passes no more */
-    int64_t chunks = n_wave * brim_min_i64(split->length + split->window, most);
+    int64_t chunks = split->chunks;
     const struct brim_kda_split_time *shorter = NULL, *longer = NULL;
     for (int i = 0; i < brim_kda_n_split_time; i++) {
         const struct brim_kda_split_time *row = &brim_kda_split_times[i];
         if (row->n_seq == work->n_seq && row->n_tok == work->mean && row->n_head == work->n_head &&
-            row->length == split->length && row->window == split->window && !work->packed)
+            row->length == split->length && row->first == split->first &&
+            row->window == split->window && !work->packed)
             return (struct expected){row->us, true};
         if (row->chunks <= chunks &&
             (!shorter || row->chunks > shorter->chunks || row->us > shorter->us))
@@ -246,7 +242,7 @@ static brim_status check(const brim_kda_args *args, int64_t n_processor, brim_er
                  BRIM_E_SHAPE, "kda: a plan counts sequences, tokens and heads in 31 bits");
     BRIM_REQUIRE(err, !args->route || find_route(args->route) >= 0, BRIM_E_UNSUPPORTED,
                  "kda: no route is called '%.40s' in this build", args->route);
-    return brim_kda_split_check(args->split_length, args->split_window, err);
+    return brim_kda_split_check(args->split_length, args->split_first, args->split_window, err);
 }
 
 static void fill(brim_kda_plan *plan, const struct work *work, int route,
@@ -268,7 +264,9 @@ static void fill(brim_kda_plan *plan, const struct work *work, int route,
         snprintf(plan->serial, sizeof plan->serial, "%s", brim_kda_routes[schedule->route].name);
     plan->grid = split->n_slot * work->n_head;
     plan->split_length = split->length;
+    plan->split_first = split->first;
     plan->split_window = split->window;
+    plan->split_chunks = split->chunks;
     plan->split_slots = split->n_slot;
     plan->workspace_bytes =
         brim_kda_route_workspace_front(plan->workspace_bytes) + split->workspace_bytes;
@@ -278,12 +276,17 @@ static struct cuts cuts_of(const brim_kda_args *args, const struct work *work, i
 {
     struct cuts cuts = {{0}, {0}};
     if (work->n_task > BRIM_KDA_MAX_TASK) return cuts;
-    cuts.split =
-        brim_kda_split_plan_make(work->n_seq, work->n_row, work->bound, work->n_head, work->packed,
-                                 n_processor, args->split_length, args->split_window);
-    if (args->split_exact)
-        cuts.exact = brim_kda_split_plan_exact(work->n_seq, work->n_row, work->bound, work->n_head,
-                                               work->packed, n_processor, args->split_length);
+    struct brim_kda_split_call call = {.n_seq = work->n_seq,
+                                       .n_row = work->n_row,
+                                       .max_tok = work->bound,
+                                       .n_value_head = work->n_head,
+                                       .packed = work->packed,
+                                       .n_processor = n_processor,
+                                       .length = args->split_length,
+                                       .first = args->split_first,
+                                       .window = args->split_window};
+    cuts.split = brim_kda_split_plan_make(&call);
+    if (args->split_exact) cuts.exact = brim_kda_split_plan_exact(&call);
     return cuts;
 }
 
@@ -467,8 +470,11 @@ size_t brim_kda_plan_print(const brim_kda_plan *plan, char *string, size_t capac
         plan->route, plan->reason, (long long)plan->grid, plan->cluster, plan->owners,
         plan->helpers, plan->instances, plan->depth);
     if (plan->split_length)
-        put(&text, "\"split_length\":%d,\"split_window\":%d,\"split_slots\":%lld,",
-            plan->split_length, plan->split_window, (long long)plan->split_slots);
+        put(&text,
+            "\"split_length\":%d,\"split_first\":%d,\"split_window\":%d,\"split_chunks\":%lld,"
+            "\"split_slots\":%lld,",
+            plan->split_length, plan->split_first, plan->split_window,
+            (long long)plan->split_chunks, (long long)plan->split_slots);
     if (plan->serial[0]) put(&text, "\"serial\":\"%s\",", plan->serial);
     put(&text, "\"workspace_bytes\":%zu", plan->workspace_bytes);
     put_us(&text, "expected_us", plan->expected_us);

@@ -16,10 +16,10 @@ struct brim_kda_time {
     float us;
 };
 
-/* Route split: a batch of equal sequences, the plan's segments, and what a processor works through:
- * chunks, windows included, over all waves, by which rows ascend. */
+/* Route split: a batch of equal sequences, the plan's lengths, and the chunks that the busiest
+ * processor works through, windows included, by which rows ascend. */
 struct brim_kda_split_time {
-    int32_t n_seq, n_tok, n_head, length, window, chunks;
+    int32_t n_seq, n_tok, n_head, length, first, window, chunks;
     float us;
 };
 

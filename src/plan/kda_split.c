@@ -10,18 +10,34 @@ enum {
     STATE_BYTES = 128 * 128 * 4
 };
 
-/* Before the first and after the last chunk of a CTA: start, first preparation, drain. */
-static const double fixed_chunks = 4;
-
-double brim_kda_split_cost(int64_t n_segment, int64_t n_processor, int length, int window)
+/* A CTA's time in halves of a chunk's: start, first preparation and drain take as long as 1.5
+ * chunks where another CTA has run before. */
+static int64_t halves(int64_t chunks)
 {
-    int64_t n_wave = brim_ceil_div(n_segment, n_processor);
-    return (double)n_wave * (length + window + fixed_chunks);
+    return 2 * chunks + 3;
+}
+
+int64_t brim_kda_split_load(int64_t n_processor, int64_t n_first, int64_t first, int64_t n_rest,
+                            int64_t rest)
+{
+    int64_t full = n_first / n_processor, more = n_first % n_processor;
+    int64_t free_at = full * first, free_late = free_at + (more ? first : 0);
+    int64_t low = free_late, high = free_late + brim_ceil_div(n_rest, n_processor) * rest;
+    while (low < high) { /* the least time in which so many are done */
+        int64_t at = (low + high) / 2;
+        int64_t n = (n_processor - more) * ((at - free_at) / rest);
+        n += more * ((at - free_late) / rest);
+        if (n >= n_rest)
+            high = at;
+        else
+            low = at + 1;
+    }
+    return low;
 }
 
 enum { JOIN_BLOCKS = 8 }; /* CTAs that join one task's states */
 
-brim_status brim_kda_split_check(int length, int window, brim_error *err)
+brim_status brim_kda_split_check(int length, int first, int window, brim_error *err)
 {
     BRIM_REQUIRE(err,
                  length >= 0 && length <= BRIM_KDA_SPLIT_MAX_LENGTH && window >= 0 &&
@@ -31,6 +47,13 @@ brim_status brim_kda_split_check(int length, int window, brim_error *err)
                  length, BRIM_KDA_SPLIT_MAX_LENGTH, window, BRIM_KDA_SPLIT_MAX_WINDOW);
     BRIM_REQUIRE(err, length == 0 || window <= length, BRIM_E_RANGE,
                  "kda: split_window %d is longer than split_length %d", window, length);
+    BRIM_REQUIRE(err,
+                 first == 0 ||
+                     (length > 0 && first >= length && first <= BRIM_KDA_SPLIT_MAX_LENGTH),
+                 BRIM_E_RANGE,
+                 "kda: split_first %d needs a split_length, here %d, and is at least that, at most "
+                 "%d",
+                 first, length, BRIM_KDA_SPLIT_MAX_LENGTH);
     return BRIM_OK;
 }
 
@@ -38,7 +61,7 @@ brim_status brim_kda_split_check(int length, int window, brim_error *err)
  * look back further, and is then cut under weaker gates too. */
 static int choose_window(int length)
 {
-    int window = 1 + length / 32;
+    int window = 1 + length / 64;
     return window < BRIM_KDA_SPLIT_MAX_WINDOW ? window : BRIM_KDA_SPLIT_MAX_WINDOW;
 }
 
@@ -56,15 +79,41 @@ double brim_kda_split_cost_exact(int64_t n_seq, int64_t n_segment, int64_t n_mos
            c->call_us;
 }
 
-/* Offsets and sizes from length, window and join. */
-static void lay_out(struct brim_kda_split_plan *plan, int64_t n_seq, int64_t n_row, int64_t longest,
-                    int64_t n_value_head, bool packed)
+static int64_t longest_of(const struct brim_kda_split_call *call)
 {
-    plan->n_slot = packed ? n_row / ((int64_t)plan->length * BRIM_KDA_CHUNK) + n_seq
-                          : n_seq * brim_ceil_div(longest, plan->length);
-    plan->state_at = (size_t)(plan->n_slot * n_value_head) * RECORD_BYTES;
+    return brim_ceil_div(call->max_tok > 0 ? call->max_tok : 1, BRIM_KDA_CHUNK);
+}
+
+/* Segments of a sequence of so many chunks, behind the first. */
+static int64_t n_behind(int64_t chunks, int length, int first)
+{
+    return chunks > first ? brim_ceil_div(chunks - first, length) : 0;
+}
+
+/* Segments of all sequences, which of a packed call's is not known. */
+static int64_t n_packed(const struct brim_kda_split_call *call, int length)
+{
+    return brim_ceil_div(call->n_row, (int64_t)length * BRIM_KDA_CHUNK);
+}
+
+/* Offsets, sizes and load from the lengths. */
+static void lay_out(struct brim_kda_split_plan *plan, const struct brim_kda_split_call *call)
+{
+    int64_t n_task = call->n_seq * call->n_value_head, longest = longest_of(call);
+    int64_t behind = n_behind(longest, plan->length, plan->first);
+    int64_t each = brim_min_i64(plan->length + plan->window, longest);
+    plan->n_slot = call->packed
+                       ? call->n_row / ((int64_t)plan->length * BRIM_KDA_CHUNK) + call->n_seq
+                       : call->n_seq * (1 + behind);
+    plan->chunks =
+        call->packed
+            ? brim_kda_split_load(call->n_processor, 0, 0,
+                                  n_packed(call, plan->length) * call->n_value_head, each)
+            : brim_kda_split_load(call->n_processor, n_task, brim_min_i64(plan->first, longest),
+                                  n_task * behind, each);
+    plan->state_at = (size_t)(plan->n_slot * call->n_value_head) * RECORD_BYTES;
     plan->state_at = (plan->state_at + 127) / 128 * 128;
-    plan->workspace_bytes = plan->state_at + (size_t)(n_seq * n_value_head) * STATE_BYTES;
+    plan->workspace_bytes = plan->state_at + (size_t)n_task * STATE_BYTES;
 }
 
 void brim_kda_split_plan_join(struct brim_kda_split_plan *plan, int64_t n_seq, int64_t n_value_head)
@@ -77,50 +126,80 @@ void brim_kda_split_plan_join(struct brim_kda_split_plan *plan, int64_t n_seq, i
     plan->workspace_bytes = plan->written_at + states;
 }
 
-/* The length of least cost, each with its window; exact: the joined chain, without windows. */
-static struct brim_kda_split_plan choose(int64_t n_seq, int64_t n_row, int64_t max_tok,
-                                         int64_t n_value_head, bool packed, int64_t n_processor,
-                                         int length, int window, bool exact)
-{
-    struct brim_kda_split_plan plan = {0};
-    int64_t longest = brim_ceil_div(max_tok > 0 ? max_tok : 1, BRIM_KDA_CHUNK);
-    double best = 0;
+/* Lengths of which the cheapest are taken. */
+struct choice {
+    int length, first, window;
+    int64_t cost;
+};
 
-    for (int64_t n = 1; n == 1 || (n <= longest && n <= 4 * n_processor); n++) {
-        int l = length > 0 ? length : (int)brim_ceil_div(longest, n);
-        int w = window > 0 ? window : choose_window(l);
-        int64_t n_most = brim_ceil_div(longest, l);
-        int64_t n_segment =
-            packed ? brim_ceil_div(n_row, (int64_t)l * BRIM_KDA_CHUNK) : n_seq * n_most;
-        double cost = exact
-                          ? brim_kda_split_cost_exact(n_seq, n_segment < n_seq ? n_seq : n_segment,
-                                                      n_most, n_value_head, n_processor, l)
-                          : brim_kda_split_cost(n_segment * n_value_head, n_processor, l, w);
-        if (plan.length == 0 || cost < best) {
-            best = cost;
-            plan.length = l;
-            plan.window = exact ? 0 : w;
+static void consider(struct choice *best, const struct brim_kda_split_call *call, int length,
+                     int first)
+{
+    int64_t n_task = call->n_seq * call->n_value_head;
+    int window = call->window > 0 ? call->window : choose_window(length);
+    if (window > length) window = length;
+    int64_t each = halves(length + window), n_processor = call->n_processor;
+    int64_t cost =
+        call->packed
+            ? brim_kda_split_load(n_processor, 0, 0, n_packed(call, length) * call->n_value_head,
+                                  each)
+            : brim_kda_split_load(n_processor, n_task, halves(first),
+                                  n_task * n_behind(longest_of(call), length, first), each);
+    bool simpler = first == length && best->first > best->length;
+    if (best->length == 0 || cost < best->cost || (cost == best->cost && simpler))
+        *best = (struct choice){length, first, window, cost};
+}
+
+enum { MOST_ROUNDS = 4 }; /* short segments that a processor takes while others have a first one */
+
+struct brim_kda_split_plan brim_kda_split_plan_make(const struct brim_kda_split_call *call)
+{
+    struct choice best = {0};
+    int64_t longest = longest_of(call), n_task = call->n_seq * call->n_value_head;
+    int64_t most = call->n_processor / (n_task > 0 && !call->packed ? n_task : 1) + 8;
+
+    if (call->length > 0)
+        consider(&best, call, call->length, call->first > 0 ? call->first : call->length);
+    /* segments of a sequence: what one wave holds, and some more */
+    for (int64_t n = 1; n <= most && n <= longest && call->length == 0; n++) {
+        int equal = (int)brim_ceil_div(longest, n);
+        consider(&best, call, equal, equal);
+        int64_t n_round = n_task * n <= call->n_processor ? 1 : MOST_ROUNDS, behind = n - 1;
+        for (int64_t round = 1; round <= n_round && behind > 0 && !call->packed; round++) {
+            /* such that a first one takes as long as `round` others, or one chunk less or more */
+            int64_t window = choose_window((int)(longest / (behind + round)));
+            int64_t length = (halves(longest) - round * halves(window)) / (2 * (behind + round));
+            for (int more = 0; more < 2; more++, length++)
+                if (length > 0 && longest - behind * length >= length)
+                    consider(&best, call, (int)length, (int)(longest - behind * length));
         }
-        if (length > 0) break;
     }
-    if (plan.window > plan.length) plan.window = plan.length;
-    lay_out(&plan, n_seq, n_row, longest, n_value_head, packed);
+    struct brim_kda_split_plan plan = {
+        .length = best.length, .first = best.first, .window = best.window};
+    lay_out(&plan, call);
     return plan;
 }
 
-struct brim_kda_split_plan brim_kda_split_plan_make(int64_t n_seq, int64_t n_row, int64_t max_tok,
-                                                    int64_t n_value_head, bool packed,
-                                                    int64_t n_processor, int length, int window)
+struct brim_kda_split_plan brim_kda_split_plan_exact(const struct brim_kda_split_call *call)
 {
-    return choose(n_seq, n_row, max_tok, n_value_head, packed, n_processor, length, window, false);
-}
+    struct brim_kda_split_plan plan = {.length = call->length, .first = call->first};
+    int64_t longest = longest_of(call);
+    double best = 0;
 
-struct brim_kda_split_plan brim_kda_split_plan_exact(int64_t n_seq, int64_t n_row, int64_t max_tok,
-                                                     int64_t n_value_head, bool packed,
-                                                     int64_t n_processor, int length)
-{
-    struct brim_kda_split_plan plan =
-        choose(n_seq, n_row, max_tok, n_value_head, packed, n_processor, length, 0, true);
-    brim_kda_split_plan_join(&plan, n_seq, n_value_head);
+    for (int64_t n = 1; n <= longest && n <= 4 * call->n_processor && call->length == 0; n++) {
+        int length = (int)brim_ceil_div(longest, n);
+        int64_t n_most = brim_ceil_div(longest, length);
+        int64_t n_segment = call->packed ? n_packed(call, length) : call->n_seq * n_most;
+        double cost = brim_kda_split_cost_exact(
+            call->n_seq, n_segment < call->n_seq ? call->n_seq : n_segment, n_most,
+            call->n_value_head, call->n_processor, length);
+        if (plan.length == 0 || cost < best) {
+            best = cost;
+            plan.length = length;
+        }
+    }
+    if (plan.first == 0) plan.first = plan.length;
+    lay_out(&plan, call);
+    brim_kda_split_plan_join(&plan, call->n_seq, call->n_value_head);
     return plan;
 }

@@ -170,7 +170,13 @@ static void maps(enum kda_regime regime)
     kda_device_make(&d, &c, "m128");
     run(&d, "split-join", LENGTH, 0, true);
     CUDA_OK(cudaDeviceSynchronize());
-    struct brim_kda_split_plan plan = brim_kda_split_plan_exact(1, 300, 300, 1, false, 132, LENGTH);
+    struct brim_kda_split_plan plan =
+        brim_kda_split_plan_exact(&(struct brim_kda_split_call){.n_seq = 1,
+                                                                .n_row = 300,
+                                                                .max_tok = 300,
+                                                                .n_value_head = 1,
+                                                                .n_processor = 132,
+                                                                .length = LENGTH});
     if (brim_kda_plan_make(&d.args, &whole, &err) != BRIM_OK) exit(2);
     const char *own = (char *)d.args.workspace + whole.workspace_bytes - plan.workspace_bytes;
     float *got = kda_alloc(N_MAP * 65536), *want = kda_alloc(65536), *turned = kda_alloc(65536);

@@ -56,8 +56,15 @@ static int first_failed(const struct kda_device *d, int *n_segment)
     const brim_kda_args *a = &d->args;
     brim_kda_plan whole;
     brim_error err = {0};
-    struct brim_kda_split_plan plan = brim_kda_split_plan_make(1, a->n_tok, a->n_tok, 1, false, 132,
-                                                               a->split_length, a->split_window);
+    struct brim_kda_split_plan plan =
+        brim_kda_split_plan_make(&(struct brim_kda_split_call){.n_seq = 1,
+                                                               .n_row = a->n_tok,
+                                                               .max_tok = a->n_tok,
+                                                               .n_value_head = 1,
+                                                               .n_processor = 132,
+                                                               .length = a->split_length,
+                                                               .first = a->split_first,
+                                                               .window = a->split_window});
     if (brim_kda_plan_make(a, &whole, &err) != BRIM_OK) exit(2);
     size_t n_bytes = (size_t)plan.n_slot * KDA_RECORD_FLOATS * 4;
     float *record = kda_alloc(n_bytes);
@@ -66,7 +73,7 @@ static int first_failed(const struct kda_device *d, int *n_segment)
     int s = 1;
     for (bool hold = true; hold && s < plan.n_slot; s += hold) {
         const float *own = record + s * KDA_RECORD_FLOATS, *last = own - KDA_RECORD_FLOATS;
-        hold = s * plan.length <= plan.window || brim_kda_record_holds(own, last, plan.window);
+        hold = plan.first + (s - 1) * plan.length <= plan.window || brim_kda_record_holds(own, last, plan.window);
     }
     free(record);
     *n_segment = (int)plan.n_slot;
@@ -411,7 +418,7 @@ static void check_seeds(void)
         struct brim_kda_split_report report;
         kda_adversary_make(&a, seed);
         snprintf(what, sizeof what, "seed %llu", seed);
-        struct brim_kda_split split = {a.length, a.window};
+        struct brim_kda_split split = {a.length, a.window, 0};
         brim_kda_task_make(&a.c.args, 0, 0, &task);
         if (brim_kda_split_task(&a.c.args, &task, BRIM_KDA_GPU, &split, &report, NULL)) exit(2);
         bool faded = kda_adversary_faded(&a, &task, scratch);

@@ -16,9 +16,14 @@ static bool all_hold(const struct kda_device *d, int length, int window)
 {
     const brim_kda_args *a = &d->args;
     struct brim_kda_split_plan plan =
-        brim_kda_split_plan_make(a->n_seq, a->cu_seqlens ? a->n_tok : a->n_seq * a->n_tok,
-                                 a->cu_seqlens ? a->max_tok : a->n_tok, a->n_value_head,
-                                 a->cu_seqlens != NULL, 132, length, window);
+        brim_kda_split_plan_make(&(struct brim_kda_split_call){.n_seq = a->n_seq,
+                                                               .n_row = a->n_seq * a->n_tok,
+                                                               .max_tok = a->n_tok,
+                                                               .n_value_head = a->n_value_head,
+                                                               .n_processor = 132,
+                                                               .length = length,
+                                                               .first = a->split_first,
+                                                               .window = window});
     brim_kda_plan whole;
     brim_error err = {0};
     if (a->cu_seqlens || brim_kda_plan_make(a, &whole, &err) != BRIM_OK) return false;
@@ -27,12 +32,12 @@ static bool all_hold(const struct kda_device *d, int length, int window)
     CUDA_OK(cudaMemcpy(record, (char *)a->workspace + whole.workspace_bytes - plan.workspace_bytes,
                        n * 4, cudaMemcpyDeviceToHost));
     bool hold = true;
-    int64_t per = plan.n_slot / a->n_seq;
     for (int64_t slot = 0; slot < plan.n_slot; slot++)
         for (int64_t h = 0; h < a->n_value_head; h++) {
-            if (slot % per * plan.length <= plan.window) continue;
+            int64_t index = slot / a->n_seq; /* of the segment in its sequence */
+            if (index == 0 || plan.first + (index - 1) * plan.length <= plan.window) continue;
             const float *own = record + (slot * a->n_value_head + h) * KDA_RECORD_FLOATS;
-            const float *last = own - a->n_value_head * KDA_RECORD_FLOATS;
+            const float *last = own - a->n_seq * a->n_value_head * KDA_RECORD_FLOATS;
             hold = hold && brim_kda_record_holds(own, last, plan.window);
         }
     free(record);
@@ -232,7 +237,7 @@ static void bench(int argc, char **argv)
     size_t last = argc > 6 ? (size_t)atoi(argv[6]) : sizeof shapes / sizeof *shapes - 1;
     CUDA_OK(cudaStreamCreate(&stream));
     CUDA_OK(cudaMalloc(&flush, FLUSH));
-    printf("n_tok,n_head,n_seq,gates,serial_us,split_us,length,window,grid\n");
+    printf("n_tok,n_head,n_seq,gates,serial_us,split_us,length,first,window,chunks,grid\n");
     for (size_t i = first; i <= last && i < sizeof shapes / sizeof *shapes; i++) {
         if (shapes[i][0] * shapes[i][1] * shapes[i][2] > 1 << 20) continue;
         struct kda_spec spec = spec_of(shapes[i][0], weak ? KDA_COLLINEAR : KDA_TYPICAL);
@@ -250,9 +255,9 @@ static void bench(int argc, char **argv)
         float serial = time_route(&d, NULL, 0, false, flush, stream);
         float split = time_route(&d, route, length, false, flush, stream);
         if (brim_kda_plan_make(&d.args, &plan, &err) != BRIM_OK) exit(2);
-        printf("%d,%d,%d,%s,%.1f,%.1f,%d,%d,%d\n", (int)shapes[i][0], (int)shapes[i][1],
+        printf("%d,%d,%d,%s,%.1f,%.1f,%d,%d,%d,%d,%d\n", (int)shapes[i][0], (int)shapes[i][1],
                (int)shapes[i][2], gates, (double)serial, (double)split, plan.split_length,
-               plan.split_window, (int)plan.grid);
+               plan.split_first, plan.split_window, (int)plan.split_chunks, (int)plan.grid);
         fflush(stdout);
         kda_device_free(&d);
         kda_case_free(&c);

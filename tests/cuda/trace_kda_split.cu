@@ -2,7 +2,9 @@
  * Where a call of route split spends its time: the product's kernels compiled once more with stamps
  * of the global timer (32 ns a step), under graph replay with the L2 flushed before each (cold) or
  * not (warm). CSV: for each point the earliest, median and latest CTA in us from the first CTA's
- * start, medians over the replays. trace_kda_split [TOKENS HEADS]... */
+ * start, medians over the replays; weak: raw gates of -12, which forget nothing, so that the serial
+ * route follows (its CTAs' stamps replace those of as many segments). trace_kda_split [weak] [TOKENS
+ * HEADS]... */
 #include <string.h>
 
 #include <algorithm>
@@ -59,8 +61,8 @@ static __device__ __forceinline__ void stamp_hook(int point, int chunk)
 #define SMEM_BYTES SPLIT_SMEM_BYTES
 #include "cuda/kda/split.cu"
 
-/* bf16 numbers, nearly normal. */
-static void *device_rows(size_t n, float scale)
+/* bf16 numbers, nearly normal about `mean`. */
+static void *device_rows(size_t n, float scale, float mean)
 {
     uint16_t *host = (uint16_t *)malloc(n * 2);
     static unsigned h = 12345;
@@ -70,7 +72,7 @@ static void *device_rows(size_t n, float scale)
             h = h * 1664525u + 1013904223u;
             sum += (float)(h >> 16) / 65536 - 0.5f;
         }
-        sum *= scale * 1.732f;
+        sum = sum * scale * 1.732f + mean;
         uint32_t bits;
         memcpy(&bits, &sum, 4);
         host[i] = (uint16_t)(bits >> 16);
@@ -85,15 +87,15 @@ enum { N_REPLAY = 15, FLUSH = 256 << 20 };
 
 static unsigned long long host_at[N_CTA][N_POINT];
 
-static void trace(int n_tok, int n_head, bool cold, void *flush, cudaStream_t stream)
+static void trace(int n_tok, int n_head, bool weak, bool cold, void *flush, cudaStream_t stream)
 {
     size_t n = (size_t)n_tok * n_head * 128;
     brim_kda_args a;
     brim_kda_args_init(&a);
     a.device = BRIM_KERNEL_CUDA;
     a.n_seq = 1, a.n_tok = n_tok, a.n_head = a.n_value_head = n_head;
-    a.q = device_rows(n, 1), a.k = device_rows(n, 1), a.v = device_rows(n, 1);
-    a.g = device_rows(n, 1), a.beta = device_rows(n / 128, 1);
+    a.q = device_rows(n, 1, 0), a.k = device_rows(n, 1, 0), a.v = device_rows(n, 1, 0);
+    a.g = device_rows(n, !weak, weak ? -12 : 0), a.beta = device_rows(n / 128, 1, 0);
     a.out = device_alloc(n * 2);
     a.q_stride = a.k_stride = a.v_stride = a.g_stride = a.out_stride = {0, n_head * 128, 128};
     a.beta_stride = {0, n_head, 1};
@@ -114,8 +116,11 @@ static void trace(int n_tok, int n_head, bool cold, void *flush, cudaStream_t st
     a.workspace_bytes = plan.workspace_bytes;
     a.workspace = device_alloc(plan.workspace_bytes);
     CUDA_OK(cudaMemset(a.workspace, 0, plan.workspace_bytes));
+    struct brim_kda_split_call call = {};
+    call.n_seq = 1, call.n_row = call.max_tok = n_tok, call.n_value_head = n_head;
+    call.n_processor = 132;
     struct brim_kda_split_plan split =
-        brim_kda_split_plan_make(1, n_tok, n_tok, n_head, false, 132, 0, 0);
+        brim_kda_split_plan_make(&call);
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     cudaEvent_t begin, end;
@@ -186,8 +191,9 @@ int main(int argc, char **argv)
     cudaStream_t stream;
     CUDA_OK(cudaStreamCreate(&stream));
     printf("n_tok,n_head,cache,point,n_cta,first_us,median_us,last_us\n");
-    for (int i = 1; i + 1 < argc; i += 2)
+    bool weak = argc > 1 && !strcmp(argv[1], "weak");
+    for (int i = 1 + weak; i + 1 < argc; i += 2)
         for (int cold = 1; cold >= 0; cold--)
-            trace(atoi(argv[i]), atoi(argv[i + 1]), cold, flush, stream);
+            trace(atoi(argv[i]), atoi(argv[i + 1]), weak, cold, flush, stream);
     return 0;
 }

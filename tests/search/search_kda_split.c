@@ -25,7 +25,7 @@ static double try_seed(uint64_t seed, void *scratch, struct brim_kda_split_repor
     struct brim_kda_task task;
     brim_error err;
     kda_adversary_make(&a, seed);
-    struct brim_kda_split split = {a.length, a.window};
+    struct brim_kda_split split = {a.length, a.window, 0};
     brim_kda_task_make(&a.c.args, 0, 0, &task);
     double quotient = 0;
     if (brim_kda_split_task(&a.c.args, &task, BRIM_KDA_GPU, &split, report, &err) != BRIM_OK)

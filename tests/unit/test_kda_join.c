@@ -151,6 +151,18 @@ static void inputs_made_to_break_a_split_are_joined(void **state)
     free(scratch);
 }
 
+static struct brim_kda_split_plan plan_exact(int64_t n_seq, int64_t n_tok, int64_t n_value_head,
+                                             bool packed, int length)
+{
+    return brim_kda_split_plan_exact(&(struct brim_kda_split_call){.n_seq = n_seq,
+                                                                   .n_row = n_seq * n_tok,
+                                                                   .max_tok = n_tok,
+                                                                   .n_value_head = n_value_head,
+                                                                   .packed = packed,
+                                                                   .n_processor = 132,
+                                                                   .length = length});
+}
+
 static void plans_of_the_exact_chain(void **state)
 {
     (void)state;
@@ -160,8 +172,7 @@ static void plans_of_the_exact_chain(void **state)
         for (size_t j = 0; j < sizeof heads / sizeof *heads; j++)
             for (int64_t n = 1; n <= 5; n += 2)
                 for (int packed = 0; packed < 2; packed++) {
-                    struct brim_kda_split_plan plan = brim_kda_split_plan_exact(
-                        n, n * tokens[i], tokens[i], heads[j], packed, 132, 0);
+                    struct brim_kda_split_plan plan = plan_exact(n, tokens[i], heads[j], packed, 0);
                     size_t states = (size_t)(plan.n_slot * heads[j]) * 65536;
                     assert_in_range(plan.length, 1, (tokens[i] + 31) / 32);
                     assert_int_equal(plan.window, 0);
@@ -175,9 +186,9 @@ static void plans_of_the_exact_chain(void **state)
                     assert_int_equal(plan.workspace_bytes, plan.written_at + states);
                 }
     /* one head of 131,072 tokens is cut; a machine full of heads is not */
-    assert_true(brim_kda_split_plan_exact(1, 131072, 131072, 1, false, 132, 0).n_slot > 8);
-    assert_int_equal(brim_kda_split_plan_exact(1, 8192, 8192, 96, false, 132, 0).n_slot, 1);
-    assert_int_equal(brim_kda_split_plan_exact(1, 512, 512, 2, false, 132, 3).n_slot, 6);
+    assert_true(plan_exact(1, 131072, 1, false, 0).n_slot > 8);
+    assert_int_equal(plan_exact(1, 8192, 96, false, 0).n_slot, 1);
+    assert_int_equal(plan_exact(1, 512, 2, false, 3).n_slot, 6);
     /* cost: a call of one segment is one launch's; the joins count where there are some */
     const struct brim_kda_join_cost *c = &brim_kda_join_cost;
     double wave = 16 * c->chunk_us + c->fixed_us;
@@ -209,8 +220,7 @@ static void the_plan_is_held_to_measured_times(void **state)
                 fail_msg("%d x %d x %d: %.1f us planned, %.1f the best measured", shape[2],
                          shape[0], shape[1], planned, best);
             if (!more) break;
-            struct brim_kda_split_plan plan = brim_kda_split_plan_exact(
-                n_seq, (int64_t)n_seq * n_tok, n_tok, n_head, false, 132, 0);
+            struct brim_kda_split_plan plan = plan_exact(n_seq, n_tok, n_head, false, 0);
             planned = brim_kda_split_cost_exact(n_seq, plan.n_slot, plan.n_slot / n_seq, n_head,
                                                 132, plan.length);
             shape[0] = n_tok, shape[1] = n_head, shape[2] = n_seq, best = us, n_shape++;
@@ -229,7 +239,11 @@ static void the_plan_is_held_to_measured_times(void **state)
 static void a_plan_with_windows_may_join_too(void **state)
 {
     (void)state;
-    struct brim_kda_split_plan plan = brim_kda_split_plan_make(2, 16384, 8192, 8, false, 132, 0, 0);
+    struct brim_kda_split_plan plan = brim_kda_split_plan_make(&(struct brim_kda_split_call){.n_seq = 2,
+                                                               .n_row = 16384,
+                                                               .max_tok = 8192,
+                                                               .n_value_head = 8,
+                                                               .n_processor = 132});
     struct brim_kda_split_plan joined = plan;
     assert_false(plan.join);
     brim_kda_split_plan_join(&joined, 2, 8);

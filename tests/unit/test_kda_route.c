@@ -277,8 +277,9 @@ static void the_tables_are_sound(void **state)
     for (int i = 0; i < brim_kda_n_split_time; i++) {
         const struct brim_kda_split_time *a = &brim_kda_split_times[i];
         assert_true(a->n_seq > 0 && a->n_head > 0 && a->window > 0 && a->us > 3);
-        assert_true(a->length >= a->window && a->n_tok >= brim_kda_split_least_tokens);
-        assert_true(a->chunks >= a->length + a->window && (i == 0 || a->chunks >= a[-1].chunks));
+        assert_true(a->first >= a->length && a->length >= a->window);
+        assert_true(a->n_tok >= brim_kda_split_least_tokens);
+        assert_true(a->chunks >= a->first && (i == 0 || a->chunks >= a[-1].chunks));
         for (int j = 0; j < i; j++) {
             const struct brim_kda_split_time *b = &brim_kda_split_times[j];
             /* but for noise and waves; a mix taken for equal sequences breaks it */
@@ -300,7 +301,8 @@ static void measured_splits_have_their_own_time(void **state)
         brim_kda_args args;
         brim_kda_args_init(&args);
         args.n_seq = row->n_seq, args.n_tok = row->n_tok, args.n_value_head = row->n_head;
-        args.route = "split", args.split_length = row->length, args.split_window = row->window;
+        args.route = "split", args.split_length = row->length, args.split_first = row->first;
+        args.split_window = row->window;
         assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
         assert_true(plan.expected_us == row->us);
         args.split_length = 1, args.split_window = 1;

@@ -37,7 +37,8 @@ static struct kda_error run(struct kda_case *c, enum brim_kda_rounding rounding,
                             struct kda_error *serial)
 {
     struct brim_kda_task task;
-    struct brim_kda_split split = {length, window};
+    /* the first segment is longer where the length is odd, as long as others where it is even */
+    struct brim_kda_split split = {length, window, length & 1 ? length + 2 : 0};
     brim_error err = {0};
     brim_kda_task_make(&c->args, 0, 0, &task);
     if (serial) {
@@ -70,7 +71,9 @@ static void strong_gates_are_cut_everywhere(void **state)
                     fail_msg("regime %d, segments of %d: %.2e %.2e %.2e beside %.2e %.2e %.2e",
                              (int)regimes[i], length, e.out, e.window, e.state, serial.out,
                              serial.window, serial.state);
-                assert_int_equal(report.n_skipped, (N_CHUNK - 1) / length);
+                int behind = N_CHUNK - (length & 1 ? length + 2 : length);
+                assert_int_equal(report.n_skipped,
+                                 behind > 0 ? (behind + length - 1) / length : 0);
             }
             kda_case_free(&c);
         }
@@ -225,7 +228,7 @@ static void the_search_s_worst_cases_hold(void **state)
         struct brim_kda_task task;
         struct brim_kda_split_report report;
         kda_adversary_make(&a, seed);
-        struct brim_kda_split split = {a.length, a.window};
+        struct brim_kda_split split = {a.length, a.window, 0};
         brim_kda_task_make(&a.c.args, 0, 0, &task);
         assert_int_equal(brim_kda_split_task(&a.c.args, &task, BRIM_KDA_GPU, &split, &report, NULL),
                          BRIM_OK);
@@ -248,6 +251,19 @@ static void the_search_s_worst_cases_hold(void **state)
     assert_true(nearest > 0.99); /* or nothing was looked at */
 }
 
+static struct brim_kda_split_plan plan_of(int64_t n_seq, int64_t n_tok, int64_t n_value_head,
+                                          int length, int longer, int window)
+{
+    return brim_kda_split_plan_make(&(struct brim_kda_split_call){.n_seq = n_seq,
+                                                                  .n_row = n_seq * n_tok,
+                                                                  .max_tok = n_tok,
+                                                                  .n_value_head = n_value_head,
+                                                                  .n_processor = 132,
+                                                                  .length = length,
+                                                                  .first = longer,
+                                                                  .window = window});
+}
+
 static void plans_cover_every_sequence(void **state)
 {
     (void)state;
@@ -256,27 +272,74 @@ static void plans_cover_every_sequence(void **state)
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
         for (size_t j = 0; j < sizeof heads / sizeof *heads; j++)
             for (int64_t n = 1; n <= 5; n += 2) {
-                struct brim_kda_split_plan plan = brim_kda_split_plan_make(
-                    n, n * tokens[i], tokens[i], heads[j], false, 132, 0, 0);
+                struct brim_kda_split_plan plan = plan_of(n, tokens[i], heads[j], 0, 0, 0);
                 assert_in_range(plan.length, 1, (tokens[i] + 31) / 32);
                 assert_in_range(plan.window, 1, plan.length);
                 assert_true(plan.window <= KDA_MAX_WINDOW);
                 assert_int_equal(KDA_MAX_WINDOW, BRIM_KDA_WINDOW_MAX);
                 assert_int_equal(KDA_MAX_WINDOW, BRIM_KDA_SPLIT_MAX_WINDOW);
-                assert_true(plan.n_slot / n * plan.length * 32 >= tokens[i]);
+                assert_true(plan.first >= plan.length);
+                int64_t n_chunk = (tokens[i] + 31) / 32, behind = plan.n_slot / n - 1;
+                assert_true(plan.first + behind * plan.length >= n_chunk);
+                assert_true(behind == 0 || plan.first + (behind - 1) * plan.length < n_chunk);
                 assert_int_equal(plan.n_slot % n, 0);
                 size_t least = (size_t)(plan.n_slot * heads[j]) * KDA_RECORD_FLOATS * 4 +
                                (size_t)(n * heads[j]) * 65536;
                 assert_in_range(plan.workspace_bytes, least, least + 127);
             }
-    struct brim_kda_split_plan pinned =
-        brim_kda_split_plan_make(1, 8192, 8192, 8, false, 132, 7, 2);
+    struct brim_kda_split_plan pinned = plan_of(1, 8192, 8, 7, 0, 2);
     assert_int_equal(pinned.length, 7);
+    assert_int_equal(pinned.first, 7);
     assert_int_equal(pinned.window, 2);
     assert_int_equal(pinned.n_slot, (256 + 6) / 7);
+    pinned = plan_of(3, 8192, 8, 7, 50, 2);
+    assert_int_equal(pinned.first, 50);
+    assert_int_equal(pinned.n_slot, 3 * (1 + (256 - 50 + 6) / 7));
+    assert_int_equal(plan_of(1, 1024, 8, 7, 50, 2).n_slot, 1); /* all of it first */
     /* a machine that one wave of long segments fills, and one where short ones start sooner */
-    assert_int_equal(brim_kda_split_plan_make(1, 8192, 8192, 64, false, 132, 0, 0).n_slot, 2);
-    assert_true(brim_kda_split_plan_make(1, 8192, 8192, 1, false, 132, 0, 0).n_slot > 60);
+    assert_int_equal(plan_of(1, 8192, 64, 0, 0, 0).n_slot, 2);
+    assert_true(plan_of(1, 8192, 1, 0, 0, 0).n_slot > 60);
+}
+
+/* 96 long first segments leave 36 of 132 processors to the others, which are shorter. */
+static void first_segments_are_longer_where_others_share_processors(void **state)
+{
+    (void)state;
+    struct brim_kda_split_plan plan = plan_of(1, 8192, 96, 0, 0, 0);
+    assert_true(plan.first > 2 * plan.length);
+    assert_true(plan.chunks < 200); /* equal ones take 3 x (64 + 1) at the least, and two starts */
+    assert_true(plan.chunks >= plan.first && plan.chunks >= 256 * 96 / 132);
+    /* where every segment has its processor all are as long, but for the first one's window */
+    plan = plan_of(1, 8192, 12, 0, 0, 0);
+    assert_true(plan.first <= plan.length + plan.window);
+    brim_error err;
+    assert_int_equal(brim_kda_split_check(7, 6, 1, &err), BRIM_E_RANGE);
+    assert_non_null(strstr(err.text, "split_first"));
+    assert_int_equal(brim_kda_split_check(0, 6, 0, &err), BRIM_E_RANGE);
+    assert_int_equal(brim_kda_split_check(7, BRIM_KDA_SPLIT_MAX_LENGTH + 1, 1, &err), BRIM_E_RANGE);
+    assert_int_equal(brim_kda_split_check(7, 7, 1, &err), BRIM_OK);
+}
+
+/* Against the same done one CTA after the other. */
+static void load_is_that_of_whoever_is_last(void **state)
+{
+    (void)state;
+    struct brim_rng rng;
+    brim_rng_seed(&rng, 12);
+    for (int trial = 0; trial < 3000; trial++) {
+        enum { MOST = 9 };
+        int64_t busy[MOST] = {0}, last = 0, n_processor = 1 + brim_rng_u32(&rng) % MOST;
+        int64_t n_first = brim_rng_u32(&rng) % 20, n_rest = brim_rng_u32(&rng) % 40;
+        int64_t long_one = 1 + brim_rng_u32(&rng) % 30, rest = 1 + brim_rng_u32(&rng) % 12;
+        for (int64_t i = 0; i < n_first + n_rest; i++) {
+            int64_t free = 0;
+            for (int64_t j = 1; j < n_processor; j++)
+                if (busy[j] < busy[free]) free = j;
+            busy[free] += i < n_first ? long_one : rest;
+            if (busy[free] > last) last = busy[free];
+        }
+        assert_int_equal(brim_kda_split_load(n_processor, n_first, long_one, n_rest, rest), last);
+    }
 }
 
 /* Every packed sequence has at least as many slots as segments, wherever it starts: the numbering
@@ -295,7 +358,14 @@ static void slots_of_packed_sequences_do_not_meet(void **state)
             at += n_tok;
         }
         struct brim_kda_split_plan plan =
-            brim_kda_split_plan_make(n_seq, at, at, 1, true, 132, (int)(x / 32), 1);
+            brim_kda_split_plan_make(&(struct brim_kda_split_call){.n_seq = n_seq,
+                                                                   .n_row = at,
+                                                                   .max_tok = at,
+                                                                   .n_value_head = 1,
+                                                                   .packed = true,
+                                                                   .n_processor = 132,
+                                                                   .length = (int)(x / 32),
+                                                                   .window = 1});
         assert_int_equal(plan.n_slot, at / x + n_seq);
     }
 }
@@ -312,6 +382,8 @@ int main(void)
         cmocka_unit_test(the_bound_is_one),
         cmocka_unit_test(the_search_s_worst_cases_hold),
         cmocka_unit_test(plans_cover_every_sequence),
+        cmocka_unit_test(first_segments_are_longer_where_others_share_processors),
+        cmocka_unit_test(load_is_that_of_whoever_is_last),
         cmocka_unit_test(slots_of_packed_sequences_do_not_meet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

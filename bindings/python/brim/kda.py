@@ -35,8 +35,8 @@ def _state(arrays, x, name, n, hv, k_first):
 def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias=None, scale=None, l2norm=False,
                 beta_logits=False, initial_state=None, final_state=None, output_final_state=False,
                 state_v_first=True, state_dtype=None, state_index=None, fresh=None, checkpoints=False,
-                cu_seqlens=None, max_tokens=None, out=None, route=None, allow_split=False, split_length=0, split_window=0,
-                split_exact=False, checked=False, n_thread=0, plan_only=False):
+                cu_seqlens=None, max_tokens=None, out=None, route=None, allow_split=False, split_length=0, split_first=0,
+                split_window=0,                split_exact=False, checked=False, n_thread=0, plan_only=False):
     """Per sequence and value head, for each token in order::
 
         S <- Diag(exp(g_t)) S;  u = beta_t (v_t - S^T k_t);  S <- S + k_t u^T;  o_t = scale S^T q_t
@@ -65,7 +65,7 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
             copied to the host. max_tokens: no sequence is longer (default T).
         out: bf16 ``[B, T, HV, 128]`` to write into.
         route: a route's name; None lets brim choose. allow_split admits the route that cuts sequences, whose bits
-            differ from the others'; split_length and split_window pin its plan, in chunks of 32 tokens. split_exact:
+            differ from the others'; split_length, split_first and split_window pin its plan, in chunks of 32 tokens. split_exact:
             nothing is skipped, every segment is joined, where that is expected to be faster than the routes that do not
             cut, or by route "split" or "split-join". checked (CPU): look at the values of decays and offsets. n_thread (CPU): default torch's
             number, or all processors. plan_only: check and choose, run nothing, return the plan as a dict.
@@ -172,6 +172,8 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
         args["allow_split"] = 1
     if "split_length" in args:
         args["split_length"], args["split_window"] = split_length, split_window
+    if split_first or "split_first" in args:
+        args["split_first"] = split_first
     if split_exact or "split_exact" in args:
         args["split_exact"] = bool(split_exact)
     if first.device == CPU:
@@ -192,11 +194,11 @@ def kda_prefill(q, k, v, g, beta, *, gate, lower_bound=None, a_log=None, dt_bias
 
 
 def kda_plan(batch, tokens, heads, *, packed=False, max_tokens=None, processors=132, route=None, allow_split=False,
-             split_length=0, split_window=0, split_exact=False):
+             split_length=0, split_first=0, split_window=0, split_exact=False):
     """How a call of this shape would run on a GPU of `processors` SMs, without a device or data: a dict with route,
     reason, grid, cluster, owners, helpers, instances, depth, workspace_bytes, expected_us (None outside of what was
     measured) and alternatives, each with route, expected_us and why_not; of route "split" also split_length,
-    split_window, split_slots, serial and uncut_us, the most it is expected to take where gates do not forget; of
+    split_first, split_window, split_chunks, split_slots, serial and uncut_us, the most it is expected to take where gates do not forget; of
     "split-join" the first three. `batch` sequences; `tokens` in each, or with packed=True in all of them together,
     max_tokens in the longest; `heads` value heads; the others as in kda_prefill. Raises BrimError for a route that is
     unknown or impossible."""
@@ -211,6 +213,8 @@ def kda_plan(batch, tokens, heads, *, packed=False, max_tokens=None, processors=
         args["route"] = ctypes.addressof(name_of_route)
     args["allow_split"] = bool(allow_split)
     args["split_length"] = whole("split_length", split_length, 32)
+    if split_first or "split_first" in args:
+        args["split_first"] = whole("split_first", split_first, 32)
     args["split_window"] = whole("split_window", split_window, 32)
     if split_exact or "split_exact" in args:
         args["split_exact"] = bool(split_exact)

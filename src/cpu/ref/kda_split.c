@@ -37,8 +37,9 @@ static brim_status split_task(const brim_kda_args *args, const struct brim_kda_t
     *report = (struct brim_kda_split_report){0};
     memset(work->state, 0, sizeof work->state);
     if (task->initial) brim_kda_state_load(args, task->initial, work->state);
-    for (int64_t begin = 0; begin < n_chunk; begin += split->length) {
-        int64_t end = begin + split->length < n_chunk ? begin + split->length : n_chunk;
+    for (int64_t begin = 0, end; begin < n_chunk; begin = end) {
+        int64_t length = begin == 0 && split->first > 0 ? split->first : split->length;
+        end = begin + length < n_chunk ? begin + length : n_chunk;
         int64_t from = begin > split->window ? begin - split->window : 0;
         bool cut = begin > 0;
         if (cut) {
@@ -63,7 +64,6 @@ static brim_status split_task(const brim_kda_args *args, const struct brim_kda_t
         }
         struct brim_kda_range range = {begin, end, false, work->state, NULL, norms + begin, false};
         brim_kda_chunk_range(args, task, rounding, &range, scratch);
-        if (end == n_chunk) break;
     }
     if (task->final) brim_kda_state_store(args, work->state, task->final);
     return BRIM_OK;

@@ -60,14 +60,14 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         int v = first + (i >> 7), k = i & 127;
         start[v * 128 + k] = initial_at(p, t, v, k);
     }
-    int64_t slot = kda_first_slot(p, t.seq);
-    int n_map = (t.n_chunk + p.cuts.length - 1) / p.cuts.length - 2;
+    int64_t slot = kda_slot(p, t.seq, 0), step = kda_slot_step(p);
+    int n_map = kda_n_segment(p, t.n_chunk) - 2;
     if (n_map <= 0) return; /* the first segment's state is already what the second starts from */
 
     uint32_t maps = smem_u32(raw);
     auto fetch = [&](int q) {
         if (q <= n_map) {
-            const char *from = (const char *)kda_segment_map(p, slot + q, t.head) + tid * 16;
+            const char *from = (const char *)kda_segment_map(p, slot + q * step, t.head) + tid * 16;
             uint32_t to = maps + (q & 1) * MAP_BYTES + tid * 16;
 #pragma unroll 4
             for (int i = 0; i < MAP_BYTES / 16 / N_THREAD; i++)
@@ -84,7 +84,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
 #pragma unroll 1
     for (int q = 1; q <= n_map; q++) {
         fetch(q + 1);
-        float *written = kda_segment_written(p, slot + q, t.head) + (first + v) * 128 + k;
+        float *written = kda_segment_written(p, slot + q * step, t.head) + (first + v) * 128 + k;
         float4 x = *(const float4 *)written, y = *(const float4 *)(written + 128);
         float4 z = *(const float4 *)(written + 256), w = *(const float4 *)(written + 384);
         cp_async_wait<1>();

@@ -31,13 +31,15 @@ BRIM_DEVICE float *kda_start(const kda_params &p, const kda_task &t)
     return p.cuts.start + ((int64_t)t.seq * p.n_value_head + t.head) * 16384;
 }
 
-/* The segment of slot `slot`: its whole task and its first chunk, which may lie behind the end or,
- * where offsets fall, before the beginning. */
-BRIM_DEVICE kda_task kda_slot_task(const kda_params &p, int64_t slot, int head, int *begin)
+/* The segment of slot `slot`: its whole task and its chunks [begin, end), which may lie behind the
+ * task's end or, where offsets fall, before its beginning. Whole warps call it. */
+BRIM_DEVICE kda_task kda_slot_task(const kda_params &p, uint32_t slot, int head, int *begin,
+                                   int *end)
 {
-    int64_t seq = kda_slot_seq(p, slot);
-    *begin = (int)(slot - kda_first_slot(p, seq)) * p.cuts.length;
-    return kda_task_of(p, seq, head);
+    kda_place at = kda_place_of(p, slot);
+    *begin = kda_cut(p, at.index);
+    *end = kda_cut(p, at.index + 1);
+    return kda_task_of(p, at.seq, head);
 }
 
 BRIM_DEVICE void kda_part_barriers(uint32_t full, uint32_t empty, int tid)

@@ -174,7 +174,7 @@ brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim_kda_route 
             p.cuts.state = (float *)(own + split->state_at);
         p.cuts.length = split->length;
         p.cuts.window = split->window;
-        p.cuts.per_sequence = (int)(split->n_slot / args->n_seq);
+        p.cuts.lead = split->first - split->length;
         if (split->join) {
             /* a task is either kept, its final state waiting in `state`, or joined from `start` */
             p.cuts.start = (float *)(own + split->state_at);

@@ -125,12 +125,12 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
     extern __shared__ char raw[];
     uint32_t base = (smem_u32(raw) + 1023) & ~1023u;
     uint32_t full = base + KDA_PART_BARRIER, empty = full + 8 * KDA_PART_STAGE;
-    int tid = threadIdx.x, begin;
+    int tid = threadIdx.x, begin, end;
     bool map = blockIdx.x & 1;
     unsigned place = blockIdx.x >> 1;
     int head = (int)(place % (unsigned)p.n_value_head);
-    int64_t slot = place / (unsigned)p.n_value_head;
-    kda_task t = kda_slot_task(p, slot, head, &begin);
+    uint32_t slot = place / (unsigned)p.n_value_head;
+    kda_task t = kda_slot_task(p, slot, head, &begin, &end);
     /* before anything returns: the launches behind wait for this one alone */
     KDA_HOOK(p, KDA_AT_BEHIND, 0);
     griddepcontrol_wait();
@@ -139,8 +139,8 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
     uint32_t *words = kda_cut_words(p, t.seq, t.head);
     bool kept = !p.cuts.exact && kda_cuts_kept(words) == KDA_KEEP_ALL;
     if (map && begin == 0 && tid == 0) words[KDA_CUT_KEPT] = kept;
-    if (kept || begin < 0 || begin + p.cuts.length >= t.n_chunk || (map && begin == 0)) return;
-    kda_task_narrow(p, t, begin, begin + p.cuts.length);
+    if (kept || begin < 0 || end >= t.n_chunk || (map && begin == 0)) return;
+    kda_task_narrow(p, t, begin, end);
     kda_part_barriers(full, empty, tid);
     if (tid < 256) {
         setmaxnreg_inc<160>();

@@ -15,10 +15,10 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
     extern __shared__ char raw[];
     uint32_t base = (smem_u32(raw) + 1023) & ~1023u;
     uint32_t full = base + KDA_PART_BARRIER, empty = full + 8 * KDA_PART_STAGE;
-    int tid = threadIdx.x, begin;
+    int tid = threadIdx.x, begin, end;
     int head = (int)(blockIdx.x % (unsigned)p.n_value_head);
-    int64_t slot = blockIdx.x / (unsigned)p.n_value_head;
-    kda_task t = kda_slot_task(p, slot, head, &begin);
+    uint32_t slot = blockIdx.x / (unsigned)p.n_value_head;
+    kda_task t = kda_slot_task(p, slot, head, &begin, &end);
     if (begin < 0 || (begin > 0 && begin >= t.n_chunk))
         return; /* an empty sequence still has a final state */
     KDA_HOOK(p, KDA_AT_BEHIND, 0);
@@ -26,14 +26,14 @@ static __global__ void __launch_bounds__(KDA_PART_THREAD, 1)
     KDA_HOOK(p, KDA_AT_WAITED, 0);
     kda_joined range;
     range.chunk0 = begin;
-    range.last = begin + p.cuts.length >= t.n_chunk;
+    range.last = end >= t.n_chunk;
     if (ld_relaxed_gpu(kda_cut_words(p, t.seq, t.head) + KDA_CUT_KEPT)) {
         if (range.last) kda_move_final(p, t.seq, t.head, tid);
         return;
     }
     if (tid >= 256 && begin == 0) kda_zero_tail(p, t.seq, t.head, tid - 256, 256);
-    range.from = begin ? kda_segment_written(p, slot - 1, head) : kda_start(p, t);
-    kda_task_narrow(p, t, begin, min(begin + p.cuts.length, t.n_chunk));
+    range.from = begin ? kda_segment_written(p, slot - kda_slot_step(p), head) : kda_start(p, t);
+    kda_task_narrow(p, t, begin, min(end, t.n_chunk));
     kda_part_barriers(full, empty, tid);
     if (tid < 256) {
         setmaxnreg_inc<160>();

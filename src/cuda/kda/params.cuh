@@ -39,8 +39,8 @@ struct kda_cuts {
     float *record; /* [slot][n_value_head][KDA_RECORD_FLOATS]; null: not split */
     float *state;  /* [sequence][n_value_head][128 V][128 K]: final states, when they replace the
                       initial ones */
-    int length, window; /* chunks */
-    int per_sequence;   /* slots of a sequence of a fixed batch */
+    /* chunks of a segment, those that a sequence's first has more, of a window */
+    int length, lead, window;
     /* For the join, each [128][128] f32: initial states [sequence][n_value_head] and what a segment
      * makes of the identity and of zero, [slot][n_value_head]; `written` becomes the state behind
      * the segment. Rows are value columns, the map's columns too. */

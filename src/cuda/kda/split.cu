@@ -24,10 +24,10 @@ enum {
     AT_FAIL = AT_DECIDES + 4,
     AT_UNSURE = AT_FAIL + 4,
     AT_MARK = AT_UNSURE + 4,
-    AT_TASK = (AT_MARK + 4 + 7) / 8 * 8, /* address of the task's words, chunks of its sequence */
+    AT_TASK = (AT_MARK + 4 + 7) / 8 * 8, /* address of the task's words, its chunks, its sequence */
     /* Shares of what the record will hold: of |S|^2 each consumer warp's, of a chunk's bound those
      * of an instance's four warps. NaN until they are there, which no cut survives. */
-    AT_WROTE = (AT_TASK + 12 + 15) / 16 * 16,
+    AT_WROTE = (AT_TASK + 16 + 15) / 16 * 16,
     AT_BEFORE = AT_WROTE + 8 * 4,
     AT_BOUND = AT_BEFORE + 8 * 4,
     AT_LARGEST = AT_BOUND + KDA_MAX_WINDOW * 16, /* largest gamma of a chunk */
@@ -41,7 +41,7 @@ static_assert(SMEM_BYTES <= 232448, "more shared memory than a block can have");
 BRIM_DEVICE uint32_t cut_mark(const kda_params &p, uint32_t base)
 {
     uint32_t own = ld_shared_u32(base + AT_MARK);
-    return ((int)~own - 1) * p.cuts.length <= p.cuts.window ? ~0u : own;
+    return kda_cut(p, (int)~own - 1) <= p.cuts.window ? ~0u : own;
 }
 
 /* Bound (b) of a chunk whose packet has been handed on, and is kept in its stage until it is taken:
@@ -179,10 +179,9 @@ BRIM_DEVICE float window_by_decay(const kda_params &p, const kda_task &t, int ch
  * none. */
 static __device__ __noinline__ void window_again(const kda_params &p, uint32_t base)
 {
-    uint32_t slot = blockIdx.x / (unsigned)p.n_value_head;
-    int head = (int)(blockIdx.x - slot * (unsigned)p.n_value_head), lane = threadIdx.x & 31;
-    int begin = (int)~ld_shared_u32(base + AT_MARK) * p.cuts.length, first = begin - p.cuts.window;
-    kda_task t = kda_task_part(p, kda_slot_seq(p, slot), head, first, begin);
+    int head = (int)(blockIdx.x % (unsigned)p.n_value_head), lane = threadIdx.x & 31;
+    int begin = kda_cut(p, (int)~ld_shared_u32(base + AT_MARK)), first = begin - p.cuts.window;
+    kda_task t = kda_task_part(p, ld_shared_u32(base + AT_TASK + 12), head, first, begin);
 #pragma unroll 1
     for (int c = 0; c < p.cuts.window; c++) {
         float packet = chunk_bound(base + AT_BOUND, c);
@@ -242,8 +241,7 @@ static __device__ __noinline__ void settle(const kda_params &p)
     if (threadIdx.x >= 256 + 128) return;
     uint2 at = ld_shared_v2(base + AT_TASK);
     uint32_t *words = (uint32_t *)((uint64_t)at.y << 32 | at.x);
-    uint32_t n_chunk = ld_shared_u32(base + AT_TASK + 8), length = (uint32_t)p.cuts.length;
-    uint32_t n_segment = (n_chunk + length - 1) / length;
+    uint32_t n_segment = (uint32_t)kda_n_segment(p, (int)ld_shared_u32(base + AT_TASK + 8));
     float *record = p.cuts.record + (int64_t)blockIdx.x * KDA_RECORD_FLOATS;
     mbarrier_wait(done, 0);
     if (tid < 32) {
@@ -257,12 +255,11 @@ static __device__ __noinline__ void settle(const kda_params &p)
         /* cuts behind one that is marked have no complete records, and may fail or hold */
         uint32_t mark =
             ld_relaxed_gpu(words + KDA_CUT_DROP); /* not waited for before the records */
-        int64_t step = (int64_t)p.n_value_head * KDA_RECORD_FLOATS;
+        int64_t step = kda_slot_step(p) * p.n_value_head * KDA_RECORD_FLOATS;
         const float *first = record - (int64_t)~ld_shared_u32(base + AT_MARK) * step;
         bool hold = true;
         for (uint32_t s = 1 + tid; hold && s < n_segment; s += 128) {
-            if ((int64_t)s * p.cuts.length <= p.cuts.window)
-                continue; /* begins with the sequence */
+            if (kda_cut(p, (int)s) <= p.cuts.window) continue; /* begins with the sequence */
             hold = cut_holds(p, first + s * step, first + (s - 1) * step);
             if (!hold) red_max_shared(base + AT_FAIL, ~s);
         }
@@ -300,7 +297,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     int head = (int)(blockIdx.x - slot * (unsigned)p.n_value_head);
     kda_place place = kda_place_of(p, slot);
     int64_t seq = place.seq;
-    int begin = place.index * p.cuts.length, n_chunk = place.n_chunk;
+    int begin = kda_cut(p, place.index), n_chunk = place.n_chunk;
     uint32_t *words = kda_cut_words(p, seq, head);
     if (begin == 0) {
         if (tid == 0) words[KDA_CUT_KEEP] = 0; /* until whoever decides knows better */
@@ -308,7 +305,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
     }
     if (begin < 0 || begin >= n_chunk)
         return; /* offsets that fall may give a slot before the first */
-    int end = min(begin + p.cuts.length, n_chunk);
+    int end = min(kda_cut(p, place.index + 1), n_chunk);
     bool last = end == n_chunk;
     kda_segment range;
     range.chunk0 = begin > 0 ? max(begin - p.cuts.window, 0) : 0;
@@ -345,6 +342,7 @@ static __global__ void __launch_bounds__(N_THREAD, 1)
         st_shared_v2_u32(base + AT_TASK, (uint32_t)(uint64_t)words,
                          (uint32_t)((uint64_t)words >> 32));
         st_shared_u32(base + AT_TASK + 8, (uint32_t)n_chunk);
+        st_shared_u32(base + AT_TASK + 12, (uint32_t)seq);
         fence_mbarrier_init();
     }
     if (tid < (AT_END - AT_WROTE) / 4)

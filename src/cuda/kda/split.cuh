@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Segments of sequences as the split route numbers them, and what a segment leaves.
  *
- * A slot is a segment's number over the whole call. With X = 32 length tokens, sequence n begins at
- * slot n ceil(n_tok / X) in a fixed batch, and at floor(cu_seqlens[n] / X) + n in a packed one: at
+ * A slot is a segment's number over the whole call. In a fixed batch of N sequences segment i of
+ * sequence n is slot i N + n: the first segments, which may be longer, start before all others. In a
+ * packed one, with X = 32 length tokens, sequence n begins at slot floor(cu_seqlens[n] / X) + n: at
  * least as many slots lie before the next sequence's as this one has segments, so that every CTA
  * finds its segment from the offsets alone. */
 #ifndef BRIM_CUDA_KDA_SPLIT_CUH
@@ -11,26 +12,36 @@
 #include "cuda/kda/params.cuh"
 #include "cuda/ptx/copy.cuh"
 
-BRIM_DEVICE int64_t kda_first_slot(const kda_params &p, int64_t seq)
+/* Of a packed batch. */
+BRIM_DEVICE int64_t kda_packed_slot(const kda_params &p, int64_t seq)
 {
     /* fewer than 2^31 rows, which the launcher has checked: no 64-bit division */
-    if (!p.offset_bytes) return (uint32_t)seq * (uint32_t)p.cuts.per_sequence;
     return (uint32_t)kda_offset(p, seq) / ((uint32_t)p.cuts.length * KDA_CHUNK) + seq;
 }
 
-/* The sequence whose slots hold `slot`. */
-BRIM_DEVICE int64_t kda_slot_seq(const kda_params &p, int64_t slot)
+/* The slot of a sequence's segment. */
+BRIM_DEVICE int64_t kda_slot(const kda_params &p, int64_t seq, int index)
 {
-    if (!p.offset_bytes) return p.n_seq == 1 ? 0 : (uint32_t)slot / (uint32_t)p.cuts.per_sequence;
-    int64_t low = 0, high = p.n_seq; /* first_slot(low) <= slot < first_slot(high) */
-    while (high - low > 1) {
-        int64_t middle = (low + high) / 2;
-        if (kda_first_slot(p, middle) <= slot)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return p.offset_bytes ? kda_packed_slot(p, seq) + index : index * p.n_seq + seq;
+}
+
+/* Slots from a segment to the next of its sequence. */
+BRIM_DEVICE int64_t kda_slot_step(const kda_params &p)
+{
+    return p.offset_bytes ? 1 : p.n_seq;
+}
+
+/* First chunk of a sequence's segment, which may lie behind the end. */
+BRIM_DEVICE int kda_cut(const kda_params &p, int index)
+{
+    return index * p.cuts.length + (index > 0 ? p.cuts.lead : 0);
+}
+
+/* Segments of a sequence that is not empty. */
+BRIM_DEVICE int kda_n_segment(const kda_params &p, int n_chunk)
+{
+    int rest = max(n_chunk - p.cuts.lead, 1);
+    return (int)((uint32_t)(rest + p.cuts.length - 1) / (uint32_t)p.cuts.length);
 }
 
 /* Where a segment lies: its sequence, its number there, that sequence's chunks. */
@@ -39,11 +50,18 @@ struct kda_place {
 };
 
 /* Out of the way of a fixed batch, whose first rows are asked for behind this: until then a
- * processor waits for code more than for anything. */
+ * processor waits for code more than for anything. Offsets that fall may give a number below 0. */
 static __device__ __noinline__ kda_place kda_place_packed(const kda_params &p, uint32_t slot)
 {
-    int64_t seq = kda_slot_seq(p, slot);
-    kda_place at = {(int)seq, (int)(slot - kda_first_slot(p, seq)), kda_chunks_of(p, seq)};
+    int64_t low = 0, high = p.n_seq; /* slot of low <= slot < slot of high */
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        if (kda_packed_slot(p, middle) <= slot)
+            low = middle;
+        else
+            high = middle;
+    }
+    kda_place at = {(int)low, (int)(slot - kda_packed_slot(p, low)), kda_chunks_of(p, low)};
     return at;
 }
 
@@ -63,8 +81,8 @@ BRIM_DEVICE kda_place kda_place_of(const kda_params &p, uint32_t slot)
         at.n_chunk = kda_uniform(at.n_chunk);
         return at;
     }
-    uint32_t n = (uint32_t)p.cuts.per_sequence, seq = p.n_seq == 1 ? 0 : slot / n;
-    kda_place at = {(int)seq, (int)(slot - seq * n),
+    uint32_t n = (uint32_t)p.n_seq, index = n == 1 ? slot : slot / n;
+    kda_place at = {(int)(slot - index * n), (int)index,
                     (int)(((uint32_t)p.n_tok + KDA_CHUNK - 1) / KDA_CHUNK)};
     return at;
 }
@@ -101,7 +119,7 @@ static constexpr uint32_t KDA_KEEP_ALL = 1;
 
 BRIM_DEVICE uint32_t kda_keep_until(const kda_params &p, int failed)
 {
-    int chunk = (failed - 1) * p.cuts.length - p.cuts.window;
+    int chunk = kda_cut(p, failed - 1) - p.cuts.window;
     return chunk > 0 ? (uint32_t)chunk + 1 : 0;
 }
 
