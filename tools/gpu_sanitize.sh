@@ -27,7 +27,7 @@ list=()
 add() { [[ "$1 $2" =~ ${pattern:-.} ]] && list+=("$*"); }
 
 # The ways of handing over, alone: reports here are the tool's own (docs/verification.md).
-for way in relay pair turns load acked join counted kept; do add racecheck "handover/$way" 100 - "$programs/gpu_sanitize_barrier" $way; done
+for way in relay pair turns load acked join counted kept lane; do add racecheck "handover/$way" 100 - "$programs/gpu_sanitize_barrier" $way; done
 # What cluster barriers cost: threads of each of 8 blocks, barriers but one.
 # shellcheck disable=SC2086 # two words
 for size in "128 4" "1024 1" "1024 4"; do add racecheck "cluster/${size/ /x}" 100 - "$programs/gpu_sanitize_barrier" cluster $size; done
@@ -179,7 +179,7 @@ wait
         n = split("c4-m128 c4-m64 c5-m64 c6-m64 c8-m128", ring, " ")
         for (i = 1; i <= n; i++) ways["kda/" ring[i]] = "load acked"
         ways["kda/split-weak"] = "load acked pair turns" # of the serial launch behind
-        ways["kda/m128-bound"] = ways["kda/queue-bound"] = "kept" # without a bound they are clean
+        ways["kda/m128-bound"] = ways["kda/queue-bound"] = "lane" # without a bound they are clean
         ways["kda/split-wide"] = ways["kda/split-join-wide"] = "counted kept"
     }
     $2 ~ /^handover/ { # by itself alone

@@ -3,7 +3,7 @@
  * kernel of its own and correct by the PTX memory model, for racecheck beside the kernels: what is
  * reported here too is no fault of theirs (docs/verification.md). Every number is checked; exit
  * status 1 on a wrong one.
- *     sanitize_barrier relay|pair|turns|load|acked|join|counted|kept
+ *     sanitize_barrier relay|pair|turns|load|acked|join|counted|kept|lane
  *     sanitize_barrier cluster N_THREAD N_ROUND */
 #include <string.h>
 
@@ -18,6 +18,7 @@ enum { STAGE_BYTES = 512, AT_FULL = N_STAGE * STAGE_BYTES, AT_MINE = AT_FULL + 8
 enum { CROSSED_STAGES = 3, CROSSED_BYTES = 3 * STAGE_BYTES }; /* of relay and turns */
 enum { N_BLOCK = 8 };                                         /* of cluster */
 enum { AT_THEIRS = AT_MINE + 8 * N_STAGE, SMEM_BYTES = AT_THEIRS + 8 * N_STAGE };
+enum { LANE_PANEL = 4096, LANE_BYTES = 2 * LANE_PANEL, LANE_THREAD = 2 * N_READER + 2 * N_WRITER };
 
 struct handover {
     float *sum;        /* of each reader of each CTA */
@@ -330,6 +331,68 @@ static __global__ void __launch_bounds__(RELAY_THREAD, 1) brim_sanitize_kept(han
     if (threadIdx.x < N_READER) p.sum[threadIdx.x] = ld_shared_u32(wrong) ? -1 : sum;
 }
 
+/* A warp: to each number of 16 bytes of 32 rows, by matrices. at: this lane's row. */
+BRIM_DEVICE void add_to_rows(uint32_t at, float by)
+{
+    uint32_t r[4];
+    ldmatrix_x4(r, at);
+#pragma unroll
+    for (int i = 0; i < 4; i++) r[i] = __float_as_uint(__uint_as_float(r[i]) + by);
+    stmatrix_x4(at, r);
+}
+
+/* lane: a group of writers waits for a stage, writes rows of it by ordinary stores, meets, and by
+ * matrices puts other numbers there; each thread tells the readers. Each of their two groups has a
+ * panel of it: a warp puts other numbers into its columns, the group meets, the lanes read whole
+ * rows, the warp meets, and one lane arrives for it at the mbarrier that the next writers wait for.
+ * The reads lie behind the group's barrier, so that only __syncwarp orders those of the other lanes
+ * before the arrival. m128's panel of the last O; writers' groups and stages as in relay. */
+static __global__ void __launch_bounds__(LANE_THREAD, 1) brim_sanitize_lane(handover p)
+{
+    enum { STAGES = CROSSED_STAGES };
+    __shared__ __align__(128) char raw[STAGES * LANE_BYTES + 16 * STAGES];
+    uint32_t base = smem_u32(raw), full = base + STAGES * LANE_BYTES, free = full + 8 * STAGES;
+    if (threadIdx.x == 0) {
+        init_all(full, STAGES, N_WRITER);
+        init_all(free, STAGES, 2 * N_READER / 32);
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+    int group = (int)threadIdx.x / 128; /* 0, 1: readers; 2, 3: writers */
+    uint32_t warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+    float sum = 0;
+    for (int c = 0; c < N_CHUNK; c++) {
+        uint32_t s = (uint32_t)c % STAGES, use = (uint32_t)c / STAGES;
+        uint32_t stage = base + s * LANE_BYTES;
+        if (group < 2) {
+            uint32_t panel = stage + (uint32_t)group * LANE_PANEL;
+            mbarrier_wait(full + 8 * s, use & 1);
+            for (uint32_t n = 0; n < 2; n++)
+                add_to_rows(panel + lane * 128 + warp * 32 + n * 16, 2);
+            named_barrier_sync(1 + group, N_READER);
+            uint32_t rows = panel + warp * 1024 + lane * 16;
+            float4 a = ld_shared_v4_f32(rows), b = ld_shared_v4_f32(rows + 512);
+            sum += a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w;
+            __syncwarp();
+            if (lane == 0) mbarrier_arrive(free + 8 * s);
+        } else if (group - 2 == c % 2) {
+            if (use > 0) mbarrier_wait(free + 8 * s, (use - 1) & 1);
+            named_barrier_sync(1 + group, N_WRITER);
+            for (uint32_t n = 0; n < 8; n++) {
+                uint32_t word = warp * 512 + n * 64 + lane * 2;
+                float first = (float)(LANE_BYTES / 4 * (uint32_t)c + word);
+                st_shared_v2_u32(stage + 4 * word, __float_as_uint(first),
+                                 __float_as_uint(first + 1));
+            }
+            named_barrier_sync(1 + group, N_WRITER);
+            uint32_t columns = stage + warp / 2 * LANE_PANEL + lane * 128 + warp % 2 * 64;
+            for (uint32_t n = 0; n < 4; n++) add_to_rows(columns + n * 16, 1);
+            mbarrier_arrive(full + 8 * s);
+        }
+    }
+    if (group < 2) p.sum[threadIdx.x] = sum;
+}
+
 /* cluster: what a cluster barrier of 8 blocks costs. In every round each thread gives the next
  * block's a number; two sets of them, so that a barrier a round is enough. */
 static __global__ void __launch_bounds__(1024, 1) brim_sanitize_cluster(handover p)
@@ -347,7 +410,7 @@ static __global__ void __launch_bounds__(1024, 1) brim_sanitize_cluster(handover
     if (threadIdx.x < 32) p.sum[rank * 32 + threadIdx.x] = sum;
 }
 
-/* What reader i of CTA `rank` must have. */
+/* What reader i of CTA `rank`, in lane of group `rank`, must have. */
 static float want_of(const char *way, const handover &p, int rank, int i)
 {
     float want = 0;
@@ -366,6 +429,14 @@ static float want_of(const char *way, const handover &p, int rank, int i)
                 want += (float)(4 * ((i + 32) % N_READER) + e + 1000 * from + 2000 * rank);
         return want;
     }
+    if (!strcmp(way, "lane")) {
+        for (int c = 0; c < N_CHUNK; c++)
+            for (int e = 0; e < 8; e++) {
+                int word = i / 32 * 256 + i % 32 * 4 + e / 4 * 128 + e % 4;
+                want += (float)(LANE_BYTES / 4 * c + LANE_PANEL / 4 * rank + word + 3);
+            }
+        return want;
+    }
     bool crossed = !strcmp(way, "relay") || !strcmp(way, "turns");
     for (int c = 0; c < N_CHUNK; c++) {
         int n_read = crossed && c >= N_CHUNK - CROSSED_STAGES ? 2 : 1;
@@ -382,21 +453,22 @@ static brim_status run(const char *way, const handover &p, brim_launch_shape sha
     if (!strcmp(way, "join")) return BRIM_LAUNCH(brim_sanitize_join, shape, 0, p, err);
     if (!strcmp(way, "counted")) return BRIM_LAUNCH(brim_sanitize_counted, shape, 0, p, err);
     if (!strcmp(way, "kept")) return BRIM_LAUNCH(brim_sanitize_kept, shape, 0, p, err);
+    if (!strcmp(way, "lane")) return BRIM_LAUNCH(brim_sanitize_lane, shape, 0, p, err);
     if (!strcmp(way, "cluster")) return BRIM_LAUNCH(brim_sanitize_cluster, shape, 0, p, err);
     return BRIM_LAUNCH(brim_sanitize_load, shape, 0, p, err);
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const ways[] = {"relay", "pair",    "turns", "load",   "acked",
-                                       "join",  "counted", "kept",  "cluster"};
+    static const char *const ways[] = {"relay", "pair",    "turns", "load", "acked",
+                                       "join",  "counted", "kept",  "lane", "cluster"};
     const char *way = NULL;
     for (const char *w : ways)
         if (argc >= 2 && !strcmp(argv[1], w)) way = w;
     bool cluster = way && !strcmp(way, "cluster");
     int n_thread = cluster && argc == 4 ? atoi(argv[2]) : 0;
     if (!way || argc != (cluster ? 4 : 2) || (cluster && (n_thread < 32 || n_thread > 1024))) {
-        printf("sanitize_barrier relay|pair|turns|load|acked|join|counted|kept\n"
+        printf("sanitize_barrier relay|pair|turns|load|acked|join|counted|kept|lane\n"
                "sanitize_barrier cluster N_THREAD N_ROUND\n");
         return 2;
     }
@@ -406,7 +478,9 @@ int main(int argc, char **argv)
         return 77;
     }
     bool turns = !strcmp(way, "turns"), two = turns || !strcmp(way, "pair") || !strcmp(way, "join");
-    int n_cta = cluster ? N_BLOCK : two ? 2 : 1, n = cluster || two ? 2 * N_READER : N_READER;
+    bool lane = !strcmp(way, "lane");
+    int n_cta = cluster ? N_BLOCK : two ? 2 : 1;
+    int n = cluster || two || lane ? 2 * N_READER : N_READER;
     float packets[N_CHUNK * STAGE_BYTES / 4], host[2 * N_READER];
     for (int i = 0; i < N_CHUNK * STAGE_BYTES / 4; i++) packets[i] = (float)i;
     void *from = device_alloc(sizeof packets);
@@ -418,6 +492,7 @@ int main(int argc, char **argv)
     shape.grid = dim3(n_cta), shape.cluster = n_cta;
     shape.block =
         dim3(turns || !strcmp(way, "relay") || !strcmp(way, "kept") ? RELAY_THREAD : N_THREAD);
+    if (lane) shape.block = dim3(LANE_THREAD);
     if (cluster) shape.block = dim3((unsigned)n_thread);
     if (run(way, p, shape, &err) != BRIM_OK) {
         printf("FAIL %s: %s\n", way, err.text);
