@@ -99,11 +99,11 @@ void bench_kda_print_header(FILE *to)
 
 void bench_kda_print_row(FILE *to, const struct bench_kda_row *row)
 {
-    fprintf(to, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%.1f,%.1f,%.1f,%.3f,%.2e,%.2e,%d,%d,%d,%" PRId64
+    fprintf(to,
+            "%" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%.1f,%.1f,%.1f,%.3f,%.2e,%.2e,%d,%d,%d,%" PRId64
             ",%s\n",
             row->shape->n_seq, row->shape->n_tok, row->shape->n_head, row->route, row->us_median,
             row->us_min, row->us_max, row->us_m128 > 0 ? row->us_m128 / row->us_median : 1,
-            row->out_error, row->state_error, row->split_length, row->split_first, row->split_window,
-            row->split_chunks,
-            row->shape->softplus ? "softplus" : "bounded");
+            row->out_error, row->state_error, row->split_length, row->split_first,
+            row->split_window, row->split_chunks, row->shape->softplus ? "softplus" : "bounded");
 }

@@ -47,13 +47,12 @@ brim_status brim_kda_split_check(int length, int first, int window, brim_error *
                  length, BRIM_KDA_SPLIT_MAX_LENGTH, window, BRIM_KDA_SPLIT_MAX_WINDOW);
     BRIM_REQUIRE(err, length == 0 || window <= length, BRIM_E_RANGE,
                  "kda: split_window %d is longer than split_length %d", window, length);
-    BRIM_REQUIRE(err,
-                 first == 0 ||
-                     (length > 0 && first >= length && first <= BRIM_KDA_SPLIT_MAX_LENGTH),
-                 BRIM_E_RANGE,
-                 "kda: split_first %d needs a split_length, here %d, and is at least that, at most "
-                 "%d",
-                 first, length, BRIM_KDA_SPLIT_MAX_LENGTH);
+    BRIM_REQUIRE(
+        err, first == 0 || (length > 0 && first >= length && first <= BRIM_KDA_SPLIT_MAX_LENGTH),
+        BRIM_E_RANGE,
+        "kda: split_first %d needs a split_length, here %d, and is at least that, at most "
+        "%d",
+        first, length, BRIM_KDA_SPLIT_MAX_LENGTH);
     return BRIM_OK;
 }
 

@@ -93,6 +93,9 @@ expect "kda, split where gates do not forget" "True 1 0" \
 expect "kda, split named and pinned" "split 4 2 38 True" \
     "$(field "d['route'], d['split_length'], d['split_window'], d['split_slots'], d['workspace_bytes'] > 1310720" \
         --packed 6 --tokens 4096 --longest 3000 --heads 2 --route split --split-length 4 --split-window 2 | tr -d "(),'")"
+expect "kda, a longer first segment" "50 75 21 50" \
+    "$(field "d['split_first'], d['split_chunks'], d['split_slots'], d['split_first']" --tokens 4096 --heads 8 --processors 16 --route split \
+        --split-length 4 --split-first 50 --split-window 1 | tr -d "(),'")"
 expect "kda, nothing skipped" "split-join 0 True True" \
     "$(field "d['route'], d['split_window'], 50 < d['expected_us'] < 300, all(a['why_not'] for a in d['alternatives'])" \
         --tokens 16384 --heads 1 --allow-split --split-exact | tr -d "(),'")"

@@ -78,7 +78,8 @@ extern "C" brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim
 
 enum { HEADS = 3, N_SEQ = 6, MAX_TOK = 1500, WORKSPACE = 96 << 20 };
 static const int64_t lengths[N_SEQ] = {64, 0, 33, 700, 1, 300}; /* of a packed call */
-static const int cuts[][2] = {{2, 1}, {3, 1}, {3, 2}, {5, 1}};  /* segments, windows */
+/* segments, windows, first segments (0: as all others) */
+static const int cuts[][3] = {{2, 1, 0}, {3, 1, 7}, {3, 2, 0}, {5, 1, 8}};
 
 static problem x;
 static int32_t *offsets;
@@ -133,7 +134,7 @@ static void make(void)
 struct call {
     bool packed, in_place, softplus;
     int64_t n_tok;
-    int length, window;
+    int length, window, first;
 };
 
 static brim_kda_args args_of(const call *c, int which, const char *route)
@@ -143,7 +144,8 @@ static brim_kda_args args_of(const call *c, int which, const char *route)
     if (c->packed) a.cu_seqlens = offsets, a.offset_bytes = 4, a.max_tok = 700, a.n_tok = 1150;
     if (c->softplus) a.gate = BRIM_KDA_GATE_SOFTPLUS, a.lower_bound = 0;
     a.route = route;
-    if (strncmp(route, "split", 5) == 0) a.split_length = c->length, a.split_window = c->window;
+    if (strncmp(route, "split", 5) == 0)
+        a.split_length = c->length, a.split_window = c->window, a.split_first = c->first;
     if (c->in_place) a.initial_state = a.final_state;
     return a;
 }
@@ -216,7 +218,8 @@ static call call_of(unsigned round)
     c.in_place = round % 4 >= 2;
     c.softplus = round % 8 >= 4 && !c.packed;
     c.n_tok = c.packed ? 1150 : 1100 + (int64_t)(round * 677 % 400);
-    c.length = cuts[round / 2 % 4][0], c.window = cuts[round / 2 % 4][1];
+    const int *lengths_of = cuts[round / 2 % 4];
+    c.length = lengths_of[0], c.window = lengths_of[1], c.first = lengths_of[2];
     return c;
 }
 

@@ -73,7 +73,8 @@ static int first_failed(const struct kda_device *d, int *n_segment)
     int s = 1;
     for (bool hold = true; hold && s < plan.n_slot; s += hold) {
         const float *own = record + s * KDA_RECORD_FLOATS, *last = own - KDA_RECORD_FLOATS;
-        hold = plan.first + (s - 1) * plan.length <= plan.window || brim_kda_record_holds(own, last, plan.window);
+        hold = plan.first + (s - 1) * plan.length <= plan.window ||
+               brim_kda_record_holds(own, last, plan.window);
     }
     free(record);
     *n_segment = (int)plan.n_slot;
@@ -131,6 +132,14 @@ static bool goes_on(struct kda_device *d, int64_t rows, const struct outputs *go
 
 enum cut { SERIAL, CUT, SEEN, EITHER };
 
+/* First chunk of the segment before which that cut is. */
+static int64_t cut_at(const struct kda_device *d, int segment)
+{
+    const brim_kda_args *a = &d->args;
+    int first = a->split_first > 0 ? a->split_first : a->split_length;
+    return segment > 0 ? first + (int64_t)(segment - 1) * a->split_length : 0;
+}
+
 /* m128, then the split: SERIAL, some cut fails; CUT, every cut holds and the error is at most 1.2
  * times m128's; SEEN, and bits differ. Where a cut fails the bits are m128's, or those of the
  * segments before it and m128's from there on. Returns whether it was cut; the errors of both,
@@ -155,7 +164,7 @@ static bool compare(const char *what, struct kda_case *c, int length, int window
              "segments of %d, windows of %d: %.2e %.2e %.2e beside %.2e %.2e %.2e", length, window,
              e.out, e.window, e.state, base.out, base.window, base.state);
     int failed = first_failed(&d, &n_segment);
-    bool cuts = failed == n_segment, kept = !cuts && (failed - 1) * length > window;
+    bool cuts = failed == n_segment, kept = !cuts && cut_at(&d, failed - 1) > window;
     if (cut == SERIAL) verdict(!cuts, what, "was cut");
     if (cut == CUT || cut == SEEN) verdict(cuts, what, "was not cut");
     if (cut == SEEN) verdict(!same, what, "was computed serially in spite of that");
@@ -166,7 +175,7 @@ static bool compare(const char *what, struct kda_case *c, int length, int window
                 what, text);
     if (kept) {
         struct outputs got = outputs_keep(c);
-        verdict(goes_on(&d, (int64_t)failed * length * 32, &got), what,
+        verdict(goes_on(&d, cut_at(&d, failed) * 32, &got), what,
                 "a cut fails, and not the bits of the rows before it and m128's behind");
         outputs_drop(&got);
     }
@@ -387,14 +396,17 @@ static void check_many(void)
         kda_case_free(&c);
     }
     for (size_t i = 0; i < sizeof longer / sizeof *longer; i++)
-        for (int step = 0; step < 2; step++) {
+        for (int step = 0; step < 4; step++) {
             struct kda_case c;
             char what[64];
+            int lead = step >> 1; /* the first segment longer, all cuts behind */
             snprintf(what, sizeof what, "segments of %d, windows of %d, chunk %d weak",
-                     longer[i][0], longer[i][1], longer[i][2]);
+                     longer[i][0], longer[i][1], longer[i][2] + lead);
             given_case(&c, N_CHUNK * 32 - 7);
             put_gate(&c, 0, c.n_row, -3);
-            int64_t from = longer[i][2] * 32, to = from + (step ? 120 : longer[i][1] * 32);
+            int64_t from = (longer[i][2] + lead) * 32;
+            int64_t to = from + (step & 1 ? 120 : longer[i][1] * 32);
+            c.args.split_first = lead ? longer[i][0] + lead : 0;
             put_gate(&c, from, to < c.n_row ? to : c.n_row, -0.01f);
             check(what, &c, longer[i][0], longer[i][1], SERIAL);
             kda_case_free(&c);

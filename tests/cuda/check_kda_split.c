@@ -45,6 +45,7 @@ static bool all_hold(const struct kda_device *d, int length, int window)
 }
 
 static int n_repeat = 5;
+static int pinned_first; /* chunks of each sequence's first segment; 0: as all others */
 
 /* cut: 1 every task is cut, 0 none is, 2 there is nothing to cut, -1 unknown. */
 static void check(const char *what, struct kda_case *c, int length, int window, int cut)
@@ -52,6 +53,7 @@ static void check(const char *what, struct kda_case *c, int length, int window, 
     struct kda_device d;
     char why[200] = "";
     kda_device_make(&d, c, "m128");
+    d.args.split_first = 0;
     run(&d, "m128", 0, 0, false);
     bool ok = kda_device_fetch(&d);
     struct outputs serial = outputs_keep(c);
@@ -60,6 +62,7 @@ static void check(const char *what, struct kda_case *c, int length, int window, 
     for (int64_t n = 0; n < c->args.n_seq; n++)
         for (int64_t h = 0; h < c->args.n_value_head; h++)
             base[n * c->args.n_value_head + h] = kda_measure(&c->args, n, h);
+    d.args.split_first = pinned_first;
     run(&d, "split", length, window, false);
     ok = kda_device_fetch(&d) && ok;
     if (!ok) snprintf(why, sizeof why, "a guard byte changed");
@@ -109,6 +112,9 @@ static void checks(bool few)
         kda_case_make(&c, &spec);
         check("typical, length, window", &c, length, 1, length < 9 ? 1 : 2);
         if (length > 1) check("typical, length, window", &c, length, 2, length < 9 ? 1 : 2);
+        for (pinned_first = length + 1; pinned_first <= 9; pinned_first += few ? 3 : 1)
+            check("typical, longer first segment", &c, length, 1, pinned_first < 9 ? 1 : 2);
+        pinned_first = 0;
         kda_case_free(&c);
     }
     static const struct {
@@ -121,6 +127,9 @@ static void checks(bool few)
         struct kda_spec spec = spec_of(1024, regimes[i].regime);
         kda_case_make(&c, &spec);
         check("regime, length 4", &c, 4, 2, regimes[i].cut);
+        pinned_first = 11;
+        check("regime, length 4, the first 11", &c, 4, 2, regimes[i].cut);
+        pinned_first = 0;
         kda_case_free(&c);
     }
     if (few) {
@@ -145,6 +154,9 @@ static void checks(bool few)
             if (bytes == 8) spec.flags |= BRIM_KDA_STATE_K_FIRST;
             kda_case_make(&c, &spec);
             check("packed mix", &c, 2, 1, -1);
+            pinned_first = 3;
+            check("packed mix, longer first segments", &c, 2, 1, -1);
+            pinned_first = 0;
             kda_case_free(&c);
         }
     for (int form = few ? 3 : 0; form < 4;
@@ -157,6 +169,9 @@ static void checks(bool few)
         if (form == 2) spec.gate = BRIM_KDA_GATE_GIVEN, spec.f32_decay = spec.f32_beta = 1;
         kda_case_make(&c, &spec);
         check("form", &c, 3, 1, 1);
+        pinned_first = 5;
+        check("form, longer first segments", &c, 3, 1, 1);
+        pinned_first = 0;
         if (form == 3) {
             struct kda_device d;
             kda_device_make(&d, &c, "m128");

@@ -104,9 +104,10 @@ static void lines_have_the_committed_columns(void **state)
     struct bench_kda_row row = {.shape = &shape, .route = "split", .us_median = 339.24};
     row.us_min = 338, row.us_max = 341, row.us_m128 = 678.48;
     row.out_error = 4.1e-3, row.state_error = 3e-3, row.split_length = 32, row.split_window = 3;
+    row.split_first = 40, row.split_chunks = 105;
     bench_kda_print_row(f, &row);
     shape.softplus = 1, row.route = "m128", row.us_m128 = 0,
-    row.split_length = row.split_window = 0;
+    row.split_length = row.split_first = row.split_window = 0, row.split_chunks = 0;
     bench_kda_print_row(f, &row);
     rewind(f);
     assert_non_null(fgets(header, sizeof header, f));
@@ -115,10 +116,10 @@ static void lines_have_the_committed_columns(void **state)
     assert_string_equal(header, committed);
     assert_non_null(fgets(line, sizeof line, f));
     assert_string_equal(line,
-                        "4,8192,12,split,339.2,338.0,341.0,2.000,4.10e-03,3.00e-03,32,3,bounded\n");
+                        "4,8192,12,split,339.2,338.0,341.0,2.000,4.10e-03,3.00e-03,32,40,3,105,bounded\n");
     assert_non_null(fgets(line, sizeof line, f));
     assert_string_equal(line,
-                        "4,8192,12,m128,339.2,338.0,341.0,1.000,4.10e-03,3.00e-03,0,0,softplus\n");
+                        "4,8192,12,m128,339.2,338.0,341.0,1.000,4.10e-03,3.00e-03,0,0,0,0,softplus\n");
     fclose(f);
 }
 

@@ -435,6 +435,8 @@ static void refusals_are_distinct_and_touch_nothing(void **state)
     REFUSED(split_length = -1, BRIM_E_RANGE);
     REFUSED(split_window = BRIM_KDA_WINDOW_MAX + 1, BRIM_E_RANGE);
     REFUSED(split_length = 2; a.split_window = 3, BRIM_E_RANGE);
+    REFUSED(split_length = 2; a.split_first = 1, BRIM_E_RANGE);
+    REFUSED(split_first = 4, BRIM_E_RANGE);
     REFUSED(n_head = 0, BRIM_E_SHAPE);
     REFUSED(n_value_head = 3; a.n_head = 2, BRIM_E_SHAPE);
     REFUSED(qkv_dtype = BRIM_KERNEL_F16, BRIM_E_DTYPE);

@@ -239,11 +239,8 @@ static void the_plan_is_held_to_measured_times(void **state)
 static void a_plan_with_windows_may_join_too(void **state)
 {
     (void)state;
-    struct brim_kda_split_plan plan = brim_kda_split_plan_make(&(struct brim_kda_split_call){.n_seq = 2,
-                                                               .n_row = 16384,
-                                                               .max_tok = 8192,
-                                                               .n_value_head = 8,
-                                                               .n_processor = 132});
+    struct brim_kda_split_plan plan = brim_kda_split_plan_make(&(struct brim_kda_split_call){
+        .n_seq = 2, .n_row = 16384, .max_tok = 8192, .n_value_head = 8, .n_processor = 132});
     struct brim_kda_split_plan joined = plan;
     assert_false(plan.join);
     brim_kda_split_plan_join(&joined, 2, 8);

@@ -72,8 +72,7 @@ static void strong_gates_are_cut_everywhere(void **state)
                              (int)regimes[i], length, e.out, e.window, e.state, serial.out,
                              serial.window, serial.state);
                 int behind = N_CHUNK - (length & 1 ? length + 2 : length);
-                assert_int_equal(report.n_skipped,
-                                 behind > 0 ? (behind + length - 1) / length : 0);
+                assert_int_equal(report.n_skipped, behind > 0 ? (behind + length - 1) / length : 0);
             }
             kda_case_free(&c);
         }

@@ -210,6 +210,10 @@ class Kda(unittest.TestCase):
         self.assertIsNone(brim.kda_plan(1, 8, 8)["expected_us"])
         with self.assertRaises(brim.BrimError):
             brim.kda_plan(1, 4096, 8, route="split", split_window=9)
+        longer = brim.kda_plan(3, 4096, 8, route="split", split_length=4, split_first=50)
+        self.assertEqual((longer["split_first"], longer["split_slots"]), (50, 3 * (1 + 20)))
+        with self.assertRaisesRegex(brim.BrimError, "split_first"):
+            brim.kda_plan(1, 4096, 8, route="split", split_length=4, split_first=3)
         exact = brim.kda_plan(1, 4096, 8, route="split", split_length=4, split_exact=True)
         self.assertEqual((exact["route"], exact["split_window"], exact["split_slots"]), ("split-join", 0, 32))
         self.assertNotIn("serial", exact)

@@ -2,9 +2,9 @@
  * Segments of sequences as the split route numbers them, and what a segment leaves.
  *
  * A slot is a segment's number over the whole call. In a fixed batch of N sequences segment i of
- * sequence n is slot i N + n: the first segments, which may be longer, start before all others. In a
- * packed one, with X = 32 length tokens, sequence n begins at slot floor(cu_seqlens[n] / X) + n: at
- * least as many slots lie before the next sequence's as this one has segments, so that every CTA
+ * sequence n is slot i N + n: the first segments, which may be longer, start before all others. In
+ * a packed one, with X = 32 length tokens, sequence n begins at slot floor(cu_seqlens[n] / X) + n:
+ * at least as many slots lie before the next sequence's as this one has segments, so that every CTA
  * finds its segment from the offsets alone. */
 #ifndef BRIM_CUDA_KDA_SPLIT_CUH
 #define BRIM_CUDA_KDA_SPLIT_CUH
