@@ -79,7 +79,7 @@ extern "C" brim_status brim_kda_cuda_launch(const brim_kda_args *args, enum brim
 enum { HEADS = 3, N_SEQ = 6, MAX_TOK = 1500, WORKSPACE = 96 << 20 };
 static const int64_t lengths[N_SEQ] = {64, 0, 33, 700, 1, 300}; /* of a packed call */
 /* segments, windows, first segments (0: as all others) */
-static const int cuts[][3] = {{2, 1, 0}, {3, 1, 7}, {3, 2, 0}, {5, 1, 8}};
+static const int cuts[][3] = {{2, 1, 0}, {3, 1, 7}, {3, 2, 0}, {5, 1, 6}};
 
 static problem x;
 static int32_t *offsets;

@@ -305,7 +305,7 @@ static void measured_splits_have_their_own_time(void **state)
         args.split_window = row->window;
         assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
         assert_true(plan.expected_us == row->us);
-        args.split_length = 1, args.split_window = 1;
+        args.split_length = 1, args.split_first = 0, args.split_window = 1;
         assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
         assert_true(row->length == 1 || plan.expected_us != row->us);
     }
