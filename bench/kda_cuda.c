@@ -317,22 +317,26 @@ static bool cuts(int route)
     return route >= BRIM_KDA_ROUTE_N;
 }
 
-/* What every segment left, in [0, n_seq) x [0, n_head): does each cut hold? Bits do not tell: what
- * is forgotten to 2^-24 seldom reaches one. */
+/* What every segment left, in [0, n_seq) x [0, n_head), numbered as src/cuda/kda/split.cuh does:
+ * does each cut hold? Bits do not tell: what is forgotten to 2^-24 seldom reaches one. */
 static bool records_hold(const struct problem *p, const struct brim_kda_split_plan *split,
                          const float *record)
 {
-    int64_t heads = p->shape->n_head, per = (int64_t)split->length * BRIM_KDA_CHUNK, slot = 0;
+    int64_t heads = p->shape->n_head, per = (int64_t)split->length * BRIM_KDA_CHUNK;
+    bool packed = p->shape->lengths;
     for (int64_t n = 0; n < p->shape->n_seq; n++) {
-        int64_t n_segment = brim_ceil_div(p->host_offsets[n + 1] - p->host_offsets[n], per);
-        if (p->shape->lengths) slot = p->host_offsets[n] / per + n;
-        for (int64_t s = 1; s < n_segment; s++)
-            for (int64_t h = 0; h < heads && s * split->length > split->window; h++) {
-                const float *own = record + ((slot + s) * heads + h) * KDA_RECORD_FLOATS;
-                const float *last = own - heads * KDA_RECORD_FLOATS;
+        int64_t slot = packed ? p->host_offsets[n] / per + n : n;
+        int64_t step = packed ? 1 : p->shape->n_seq, cut = split->first;
+        int64_t n_chunk =
+            brim_ceil_div(p->host_offsets[n + 1] - p->host_offsets[n], BRIM_KDA_CHUNK);
+        for (; cut < n_chunk; cut += split->length) {
+            slot += step;
+            for (int64_t h = 0; h < heads && cut > split->window; h++) {
+                const float *own = record + (slot * heads + h) * KDA_RECORD_FLOATS;
+                const float *last = own - step * heads * KDA_RECORD_FLOATS;
                 if (!brim_kda_record_holds(own, last, split->window)) return false;
             }
-        slot += n_segment;
+        }
     }
     return true;
 }
