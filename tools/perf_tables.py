@@ -279,7 +279,7 @@ def split_line():
     points = []
     for r in rows_of("kda_split.csv"):
         if r["gates"] == "normal":
-            points.append((math.ceil(int(r["grid"]) / 132) * (int(r["length"]) + int(r["window"])), float(r["split_us"])))
+            points.append((int(r["chunks"]), float(r["split_us"])))
     return line_through(points)
 
 

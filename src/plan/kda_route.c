@@ -161,14 +161,23 @@ static struct expected expect_serial(const struct work *work, int route)
     return all;
 }
 
-/* A measured shape has its own time. Of others counts what a processor works through: the fixed
- * part of a CTA's time is paid once, whatever the waves. Of rows of one number of chunks the
- * slowest stands for all. */
+/* CTAs that a processor takes one behind the other. */
+static int64_t rounds(const struct brim_kda_split_time *row)
+{
+    int64_t n = 1, behind = brim_ceil_div(row->n_tok, BRIM_KDA_CHUNK) - row->first;
+    if (behind > 0) n += brim_ceil_div(behind, row->length);
+    return brim_ceil_div(n * row->n_seq * row->n_head, resident(SPLIT));
+}
+
+/* A measured shape has its own time. Of others counts what a processor works through, beside shapes
+ * of no more rounds: a CTA behind another takes up to 5 us more than its chunks. Of rows of one
+ * number of chunks the slowest stands for all. */
 static struct expected expect_split(const struct work *work,
                                     const struct brim_kda_split_plan *split)
 {
     if (split->length == 0) return (struct expected){0, false};
     int64_t chunks = split->chunks;
+    int64_t n_round = brim_ceil_div(split->n_slot * work->n_head, resident(SPLIT));
     const struct brim_kda_split_time *shorter = NULL, *longer = NULL;
     for (int i = 0; i < brim_kda_n_split_time; i++) {
         const struct brim_kda_split_time *row = &brim_kda_split_times[i];
@@ -176,6 +185,7 @@ static struct expected expect_split(const struct work *work,
             row->length == split->length && row->first == split->first &&
             row->window == split->window && !work->packed)
             return (struct expected){row->us, true};
+        if (rounds(row) > n_round) continue;
         if (row->chunks <= chunks &&
             (!shorter || row->chunks > shorter->chunks || row->us > shorter->us))
             shorter = row;
