@@ -124,9 +124,11 @@ static int plan_kda(int argc, char **argv)
          "cpu: cpu-chunk or cpu-ref",
          0, 0},
         {"split-length", 0, ARGS_INT, &length, "C", "split: chunks of 32 tokens of a segment", 1,
-         1 << 24},
+         1 << 26},
         {"split-first", 0, ARGS_INT, &first, "C",
-         "split: chunks of a sequence's first segment, at least C of --split-length", 1, 1 << 24},
+         "split: chunks of a sequence's first segment, at least those of --split-length, which it "
+         "needs",
+         1, 1 << 26},
         {"split-window", 0, ARGS_INT, &window, "C", "split: chunks of its window", 1, 8},
         {"split-exact", 0, ARGS_FLAG, &exact, NULL,
          "split: nothing is skipped, all segments are joined", 0, 0},

@@ -77,9 +77,9 @@ typedef struct brim_kda_args {
     /* Nonzero admits route "split" (CUDA): segments of a sequence run at once where the gates are
      * proved to have forgotten what lies before (docs/kernels/kda_split.md). Its bits differ from
      * the other routes', which agree among themselves, and depend on the plan: pin it by the
-     * chunks (of 32 tokens) of a segment, of a sequence's first segment (no shorter; 0: as long) and
-     * of a window (at most 8, and no longer than the segment); 0: chosen from the shape. What may
-     * not be cut a serial route computes. Route
+     * chunks (of 32 tokens) of a segment, of a sequence's first segment (with split_length alone,
+     * and no shorter; 0: as long) and of a window (at most 8, and no longer than the segment);
+     * all 0: chosen from the shape. What may not be cut a serial route computes. Route
      * "split-join", by name alone, joins it from the segments' state maps instead. split_exact:
      * nothing is skipped; every segment is joined, without windows. With allow_split that is chosen
      * where it is expected to be faster than the serial routes; by the name of one of the two
@@ -146,13 +146,13 @@ enum { BRIM_KDA_MAX_ALTERNATIVE = 16 };
 
 /* How a call would run. */
 typedef struct brim_kda_plan {
-    char route[16];                 /* "m128", "c4-m128", ..., "cpu-chunk" */
-    char reason[112];               /* why this one */
-    int64_t grid;                   /* thread groups (CUDA) or tasks (CPU); split: segments' */
-    int cluster, owners, helpers;   /* CTAs that work on one task (split: segment; CPU: threads, of
-                                       a task that is shared): all, with state, preparing */
-    int instances;                  /* preparation groups a task has */
-    int depth;                      /* packets of the ring; 0: packets stay where they are made */
+    char route[16];               /* "m128", "c4-m128", ..., "cpu-chunk" */
+    char reason[112];             /* why this one */
+    int64_t grid;                 /* thread groups (CUDA) or tasks (CPU); split: segments' */
+    int cluster, owners, helpers; /* CTAs that work on one task (split: segment; CPU: threads, of
+                                     a task that is shared): all, with state, preparing */
+    int instances;                /* preparation groups a task has */
+    int depth;                    /* packets of the ring; 0: packets stay where they are made */
     /* "split", "split-join": chunks of a segment, of a sequence's first one, of a window (0:
      * split_exact), and of all that the busiest processor works through; else 0 */
     int split_length, split_first, split_window;

@@ -16,7 +16,7 @@
 
 enum { M128 = BRIM_KDA_ROUTE_M128, SPLIT = BRIM_KDA_ROUTE_SPLIT, JOIN = BRIM_KDA_ROUTE_JOIN };
 enum { N_ROUTE = BRIM_KDA_ROUTE_ALL };
-enum { MAX_COUNT = INT32_MAX };
+enum { MAX_COUNT = INT32_MAX, MAX_PROCESSOR = 1 << 20 };
 _Static_assert(N_ROUTE - 1 <= BRIM_KDA_MAX_ALTERNATIVE, "a plan lists every other route");
 
 const struct brim_kda_route_info brim_kda_routes[BRIM_KDA_ROUTE_ALL] = {
@@ -203,7 +203,9 @@ static struct expected expect_split(const struct work *work,
 /* The exact chain, whose time does not depend on the data. Packed ones were not measured. */
 static struct expected expect_join(const struct work *work, const struct brim_kda_split_plan *plan)
 {
-    if (plan->length == 0 || work->n_seq == 0 || work->packed) return (struct expected){0, false};
+    /* nor longer first segments */
+    if (plan->length == 0 || work->n_seq == 0 || work->packed || plan->first > plan->length)
+        return (struct expected){0, false};
     int64_t chunks = brim_ceil_div(work->mean, BRIM_KDA_CHUNK);
     double us = brim_kda_split_cost_exact(work->n_seq, plan->n_slot, plan->n_slot / work->n_seq,
                                           work->n_head, resident(JOIN), plan->length);
@@ -234,7 +236,9 @@ static const char *excluded(const struct work *work, const brim_kda_args *args, 
     if (route >= BRIM_KDA_ROUTE_N && !args->allow_split) return "allow_split is not set";
     if (route == JOIN && args->split_exact)
         return cuts->exact.n_slot > work->n_seq ? NULL : "joined it would take longer";
-    if (route >= BRIM_KDA_ROUTE_N && cuts->split.n_slot <= work->n_seq)
+    if (route >= BRIM_KDA_ROUTE_N &&
+        (cuts->split.n_slot <= work->n_seq ||
+         cuts->split.first >= brim_ceil_div(work->bound, BRIM_KDA_CHUNK)))
         return "too short to be cut";
     if (route == SPLIT && args->split_exact) return "split_exact is set: it skips what it may";
     return brim_kda_routes[route].by_name;
@@ -242,8 +246,8 @@ static const char *excluded(const struct work *work, const brim_kda_args *args, 
 
 static brim_status check(const brim_kda_args *args, int64_t n_processor, brim_error *err)
 {
-    BRIM_REQUIRE(err, n_processor >= 1 && n_processor <= MAX_COUNT, BRIM_E_RANGE,
-                 "kda: a plan needs a GPU of 1 to 2^31 - 1 processors, not %lld",
+    BRIM_REQUIRE(err, n_processor >= 1 && n_processor <= MAX_PROCESSOR, BRIM_E_RANGE,
+                 "kda: a plan needs a GPU of 1 to 2^20 processors, not %lld",
                  (long long)n_processor);
     BRIM_TRY(brim_kda_shape_check(args, err));
     BRIM_REQUIRE(err,
@@ -285,7 +289,8 @@ static void fill(brim_kda_plan *plan, const struct work *work, int route,
 static struct cuts cuts_of(const brim_kda_args *args, const struct work *work, int64_t n_processor)
 {
     struct cuts cuts = {{0}, {0}};
-    if (work->n_task > BRIM_KDA_MAX_TASK) return cuts;
+    bool wanted = args->allow_split || (args->route && find_route(args->route) >= BRIM_KDA_ROUTE_N);
+    if (work->n_task > BRIM_KDA_MAX_TASK || !wanted) return cuts;
     struct brim_kda_split_call call = {.n_seq = work->n_seq,
                                        .n_row = work->n_row,
                                        .max_tok = work->bound,

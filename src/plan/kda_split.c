@@ -10,19 +10,18 @@ enum {
     STATE_BYTES = 128 * 128 * 4
 };
 
-/* A CTA's time in halves of a chunk's: start, first preparation and drain take as long as 1.5
- * chunks where another CTA has run before. */
-static int64_t halves(int64_t chunks)
-{
-    return 2 * chunks + 3;
-}
+/* A CTA's time is reckoned in halves of a chunk's: start, first preparation and drain take as long
+ * as 1.5 chunks where another CTA has run before. */
+enum { HALVES = 2, START_HALVES = 3 };
 
 int64_t brim_kda_split_load(int64_t n_processor, int64_t n_first, int64_t first, int64_t n_rest,
                             int64_t rest)
 {
     int64_t full = n_first / n_processor, more = n_first % n_processor;
     int64_t free_at = full * first, free_late = free_at + (more ? first : 0);
-    int64_t low = free_late, high = free_late + brim_ceil_div(n_rest, n_processor) * rest;
+    int64_t even = brim_ceil_div(n_first * first + n_rest * rest, n_processor);
+    int64_t low = even > free_late ? even : free_late;
+    int64_t high = free_late + brim_ceil_div(n_rest, n_processor) * rest;
     while (low < high) { /* the least time in which so many are done */
         int64_t at = (low + high) / 2;
         int64_t n = (n_processor - more) * ((at - free_at) / rest);
@@ -89,10 +88,27 @@ static int64_t n_behind(int64_t chunks, int length, int first)
     return chunks > first ? brim_ceil_div(chunks - first, length) : 0;
 }
 
-/* Segments of all sequences, which of a packed call's is not known. */
+/* Segments of all sequences of a packed call, whose lengths are not known, as if they were one. */
 static int64_t n_packed(const struct brim_kda_split_call *call, int length)
 {
     return brim_ceil_div(call->n_row, (int64_t)length * BRIM_KDA_CHUNK);
+}
+
+/* When the last processor is done where a CTA takes as long as its chunks, times `scale`, and
+ * `start`. */
+static int64_t load_of(const struct brim_kda_split_call *call, int length, int first, int window,
+                       int64_t scale, int64_t start)
+{
+    int64_t n_task = call->n_seq * call->n_value_head, longest = longest_of(call);
+    int64_t one = scale * brim_min_i64(first, longest) + start;
+    int64_t each = scale * brim_min_i64(length + window, longest) + start;
+    int64_t n_rest = n_task * n_behind(longest, length, first);
+    if (call->packed) n_rest = n_packed(call, length) * call->n_value_head;
+    if (call->packed && first == length)
+        n_task = 0; /* all reckoned with a window, which is not far off */
+    else if (call->packed)
+        n_rest -= n_task * brim_ceil_div(first, length);
+    return brim_kda_split_load(call->n_processor, n_task, one, n_rest > 0 ? n_rest : 0, each);
 }
 
 /* Offsets, sizes and load from the lengths. */
@@ -100,16 +116,10 @@ static void lay_out(struct brim_kda_split_plan *plan, const struct brim_kda_spli
 {
     int64_t n_task = call->n_seq * call->n_value_head, longest = longest_of(call);
     int64_t behind = n_behind(longest, plan->length, plan->first);
-    int64_t each = brim_min_i64(plan->length + plan->window, longest);
     plan->n_slot = call->packed
                        ? call->n_row / ((int64_t)plan->length * BRIM_KDA_CHUNK) + call->n_seq
                        : call->n_seq * (1 + behind);
-    plan->chunks =
-        call->packed
-            ? brim_kda_split_load(call->n_processor, 0, 0,
-                                  n_packed(call, plan->length) * call->n_value_head, each)
-            : brim_kda_split_load(call->n_processor, n_task, brim_min_i64(plan->first, longest),
-                                  n_task * behind, each);
+    plan->chunks = load_of(call, plan->length, plan->first, plan->window, 1, 0);
     plan->state_at = (size_t)(plan->n_slot * call->n_value_head) * RECORD_BYTES;
     plan->state_at = (plan->state_at + 127) / 128 * 128;
     plan->workspace_bytes = plan->state_at + (size_t)n_task * STATE_BYTES;
@@ -134,16 +144,13 @@ struct choice {
 static void consider(struct choice *best, const struct brim_kda_split_call *call, int length,
                      int first)
 {
-    int64_t n_task = call->n_seq * call->n_value_head;
     int window = call->window > 0 ? call->window : choose_window(length);
-    if (window > length) window = length;
-    int64_t each = halves(length + window), n_processor = call->n_processor;
-    int64_t cost =
-        call->packed
-            ? brim_kda_split_load(n_processor, 0, 0, n_packed(call, length) * call->n_value_head,
-                                  each)
-            : brim_kda_split_load(n_processor, n_task, halves(first),
-                                  n_task * n_behind(longest_of(call), length, first), each);
+    if (window > length) {
+        /* a pinned window stays as long as it is where a longer segment can be had */
+        if (call->window > 0 && call->length == 0 && length < longest_of(call)) return;
+        window = length;
+    }
+    int64_t cost = load_of(call, length, first, window, HALVES, START_HALVES);
     bool simpler = first == length && best->first > best->length;
     if (best->length == 0 || cost < best->cost || (cost == best->cost && simpler))
         *best = (struct choice){length, first, window, cost};
@@ -166,8 +173,10 @@ struct brim_kda_split_plan brim_kda_split_plan_make(const struct brim_kda_split_
         int64_t n_round = n_task * n <= call->n_processor ? 1 : MOST_ROUNDS, behind = n - 1;
         for (int64_t round = 1; round <= n_round && behind > 0 && !call->packed; round++) {
             /* such that a first one takes as long as `round` others, or one chunk less or more */
-            int64_t window = choose_window((int)(longest / (behind + round)));
-            int64_t length = (halves(longest) - round * halves(window)) / (2 * (behind + round));
+            int64_t window =
+                call->window > 0 ? call->window : choose_window((int)(longest / (behind + round)));
+            int64_t length = HALVES * (longest - round * window) - (round - 1) * START_HALVES;
+            length /= HALVES * (behind + round);
             for (int more = 0; more < 2; more++, length++)
                 if (length > 0 && longest - behind * length >= length)
                     consider(&best, call, (int)length, (int)(longest - behind * length));

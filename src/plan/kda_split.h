@@ -17,7 +17,7 @@ extern "C" {
 
 enum { BRIM_KDA_CHUNK = 32 }; /* tokens */
 enum { BRIM_KDA_SPLIT_MAX_WINDOW = 8 };
-enum { BRIM_KDA_SPLIT_MAX_LENGTH = 1 << 24 }; /* rows are counted in 32 bits */
+enum { BRIM_KDA_SPLIT_MAX_LENGTH = 1 << 26 }; /* rows are counted in 31 bits */
 
 /* What is cut. */
 struct brim_kda_split_call {

@@ -115,11 +115,11 @@ static void lines_have_the_committed_columns(void **state)
     header[strcspn(header, "\n")] = 0;
     assert_string_equal(header, committed);
     assert_non_null(fgets(line, sizeof line, f));
-    assert_string_equal(line,
-                        "4,8192,12,split,339.2,338.0,341.0,2.000,4.10e-03,3.00e-03,32,40,3,105,bounded\n");
+    assert_string_equal(
+        line, "4,8192,12,split,339.2,338.0,341.0,2.000,4.10e-03,3.00e-03,32,40,3,105,bounded\n");
     assert_non_null(fgets(line, sizeof line, f));
-    assert_string_equal(line,
-                        "4,8192,12,m128,339.2,338.0,341.0,1.000,4.10e-03,3.00e-03,0,0,0,0,softplus\n");
+    assert_string_equal(
+        line, "4,8192,12,m128,339.2,338.0,341.0,1.000,4.10e-03,3.00e-03,0,0,0,0,softplus\n");
     fclose(f);
 }
 

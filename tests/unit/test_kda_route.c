@@ -478,6 +478,36 @@ static void split_is_taken_where_admitted_and_says_what_it_rests_on(void **state
     assert_string_equal(plan.reason, "not measured");
 }
 
+/* A pinned first segment counts where it is the longest: neither cut is chosen for a sequence that
+ * is nearly all one segment. A window that is pinned stays as long as it is. */
+static void pinned_first_segments_count(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 3; form++) { /* a batch, packed, nothing skipped */
+        brim_kda_args args;
+        brim_kda_plan plan;
+        brim_kda_args_init(&args);
+        args.n_seq = 1, args.n_tok = 8192, args.n_value_head = 1, args.allow_split = 1;
+        args.offset_bytes = form == 1 ? 8 : 0, args.split_exact = form == 2;
+        args.split_length = 4, args.split_first = 250;
+        assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
+        if (strncmp(plan.route, "split", 5) == 0) fail_msg("form %d: %s", form, plan.route);
+        args.route = "split";
+        assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
+        assert_true(plan.split_chunks >= 250);
+        args.split_first = args.split_length = 0, args.split_window = form == 2 ? 0 : 8;
+        assert_int_equal(brim_kda_plan_gpu(&args, 132, &plan, NULL), BRIM_OK);
+        assert_int_equal(plan.split_window, args.split_window);
+    }
+    brim_kda_plan plan;
+    brim_error err = {0};
+    brim_kda_args args;
+    brim_kda_args_init(&args);
+    args.n_seq = args.n_value_head = 1, args.n_tok = INT32_MAX;
+    assert_int_equal(brim_kda_plan_gpu(&args, 1 << 20, &plan, &err), BRIM_OK);
+    assert_int_equal(brim_kda_plan_gpu(&args, (1 << 20) + 1, &plan, &err), BRIM_E_RANGE);
+}
+
 /* With split_exact and allow_split the exact chain is a route like others, where it was measured.
  */
 static void the_exact_chain_is_chosen_where_it_is_faster(void **state)
@@ -625,6 +655,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_chosen_is_at_most_5_percent_slower_than_the_best),
+        cmocka_unit_test(pinned_first_segments_count),
         cmocka_unit_test(expected_times_are_near_the_measured_ones),
         cmocka_unit_test(the_tables_are_sound),
         cmocka_unit_test(measured_splits_have_their_own_time),

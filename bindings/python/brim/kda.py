@@ -199,7 +199,7 @@ def kda_plan(batch, tokens, heads, *, packed=False, max_tokens=None, processors=
     reason, grid, cluster, owners, helpers, instances, depth, workspace_bytes, expected_us (None outside of what was
     measured) and alternatives, each with route, expected_us and why_not; of route "split" also split_length,
     split_first, split_window, split_chunks, split_slots, serial and uncut_us, the most it is expected to take where gates do not forget; of
-    "split-join" the first three. `batch` sequences; `tokens` in each, or with packed=True in all of them together,
+    "split-join" the first five. `batch` sequences; `tokens` in each, or with packed=True in all of them together,
     max_tokens in the longest; `heads` value heads; the others as in kda_prefill. Raises BrimError for a route that is
     unknown or impossible."""
     lib = library()
