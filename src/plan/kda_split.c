@@ -164,14 +164,14 @@ struct brim_kda_split_plan brim_kda_split_plan_make(const struct brim_kda_split_
     int64_t longest = longest_of(call), n_task = call->n_seq * call->n_value_head;
     int64_t most = call->n_processor / (n_task > 0 && !call->packed ? n_task : 1) + 8;
 
-    if (call->length > 0)
-        consider(&best, call, call->length, call->first > 0 ? call->first : call->length);
+    int whole = call->length > 0 ? call->length : (int)longest;
+    consider(&best, call, whole, call->first > 0 ? call->first : whole);
     /* segments of a sequence: what one wave holds, and some more */
-    for (int64_t n = 1; n <= most && n <= longest && call->length == 0; n++) {
+    for (int64_t n = 2; n <= most && n <= longest && call->length == 0; n++) {
         int equal = (int)brim_ceil_div(longest, n);
         consider(&best, call, equal, equal);
         int64_t n_round = n_task * n <= call->n_processor ? 1 : MOST_ROUNDS, behind = n - 1;
-        for (int64_t round = 1; round <= n_round && behind > 0 && !call->packed; round++) {
+        for (int64_t round = 1; round <= n_round && !call->packed; round++) {
             /* such that a first one takes as long as `round` others, or one chunk less or more */
             int64_t window =
                 call->window > 0 ? call->window : choose_window((int)(longest / (behind + round)));
