@@ -237,8 +237,7 @@ static const char *excluded(const struct work *work, const brim_kda_args *args, 
     if (route == JOIN && args->split_exact)
         return cuts->exact.n_slot > work->n_seq ? NULL : "joined it would take longer";
     if (route >= BRIM_KDA_ROUTE_N &&
-        (cuts->split.n_slot <= work->n_seq ||
-         cuts->split.first >= brim_ceil_div(work->bound, BRIM_KDA_CHUNK)))
+        cuts->split.first >= brim_ceil_div(work->bound, BRIM_KDA_CHUNK))
         return "too short to be cut";
     if (route == SPLIT && args->split_exact) return "split_exact is set: it skips what it may";
     return brim_kda_routes[route].by_name;
