@@ -326,10 +326,10 @@ static bool records_hold(const struct problem *p, const struct brim_kda_split_pl
     bool packed = p->shape->lengths;
     for (int64_t n = 0; n < p->shape->n_seq; n++) {
         int64_t slot = packed ? p->host_offsets[n] / per + n : n;
-        int64_t step = packed ? 1 : p->shape->n_seq, cut = split->first;
+        int64_t step = packed ? 1 : p->shape->n_seq, cut;
         int64_t n_chunk =
             brim_ceil_div(p->host_offsets[n + 1] - p->host_offsets[n], BRIM_KDA_CHUNK);
-        for (; cut < n_chunk; cut += split->length) {
+        for (int64_t s = 1; (cut = brim_kda_split_cut(split, s)) < n_chunk; s++) {
             slot += step;
             for (int64_t h = 0; h < heads && cut > split->window; h++) {
                 const float *own = record + (slot * heads + h) * KDA_RECORD_FLOATS;

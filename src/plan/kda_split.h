@@ -42,6 +42,12 @@ struct brim_kda_split_plan {
     size_t workspace_bytes; /* all of it, behind the serial route's */
 };
 
+/* First chunk of a sequence's segment: kda_cut (src/cuda/kda/split.cuh) on the host. */
+static inline int64_t brim_kda_split_cut(const struct brim_kda_split_plan *plan, int64_t index)
+{
+    return index > 0 ? plan->first + (index - 1) * plan->length : 0;
+}
+
 struct brim_kda_split_plan brim_kda_split_plan_make(const struct brim_kda_split_call *call);
 /* The same segments and windows; a task whose cuts fail is joined instead of computed serially. */
 void brim_kda_split_plan_join(struct brim_kda_split_plan *plan, int64_t n_seq,

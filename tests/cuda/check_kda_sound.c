@@ -73,7 +73,7 @@ static int first_failed(const struct kda_device *d, int *n_segment)
     int s = 1;
     for (bool hold = true; hold && s < plan.n_slot; s += hold) {
         const float *own = record + s * KDA_RECORD_FLOATS, *last = own - KDA_RECORD_FLOATS;
-        hold = plan.first + (s - 1) * plan.length <= plan.window ||
+        hold = brim_kda_split_cut(&plan, s) <= plan.window ||
                brim_kda_record_holds(own, last, plan.window);
     }
     free(record);
@@ -135,9 +135,9 @@ enum cut { SERIAL, CUT, SEEN, EITHER };
 /* First chunk of the segment before which that cut is. */
 static int64_t cut_at(const struct kda_device *d, int segment)
 {
-    const brim_kda_args *a = &d->args;
-    int first = a->split_first > 0 ? a->split_first : a->split_length;
-    return segment > 0 ? first + (int64_t)(segment - 1) * a->split_length : 0;
+    struct brim_kda_split_plan plan = {.length = d->args.split_length};
+    plan.first = d->args.split_first > 0 ? d->args.split_first : plan.length;
+    return brim_kda_split_cut(&plan, segment);
 }
 
 /* m128, then the split: SERIAL, some cut fails; CUT, every cut holds and the error is at most 1.2

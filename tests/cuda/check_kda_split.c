@@ -35,7 +35,7 @@ static bool all_hold(const struct kda_device *d, int length, int window)
     for (int64_t slot = 0; slot < plan.n_slot; slot++)
         for (int64_t h = 0; h < a->n_value_head; h++) {
             int64_t index = slot / a->n_seq; /* of the segment in its sequence */
-            if (index == 0 || plan.first + (index - 1) * plan.length <= plan.window) continue;
+            if (brim_kda_split_cut(&plan, index) <= plan.window) continue;
             const float *own = record + (slot * a->n_value_head + h) * KDA_RECORD_FLOATS;
             const float *last = own - a->n_seq * a->n_value_head * KDA_RECORD_FLOATS;
             hold = hold && brim_kda_record_holds(own, last, plan.window);
